@@ -38,7 +38,6 @@ class TrialReply:
     compile_s: float
     measure_s: float
     max_error: float
-    tolerance: float
     accuracy: dict[str, float] = field(default_factory=dict)
 
 

@@ -50,7 +50,7 @@ class Session(Compiler):
         self.places = [BufferPlace(self.operands)]
         self.cache = cache
         self.cold: ColdMode | None = None
-        self.speed_factor = 1.0
+        self.speed_factor: float | None = None  # unknown until a control was timed
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[TimedVariant]] = {}
         self.makers: dict[str, Maker] = {}
@@ -124,8 +124,8 @@ class Session(Compiler):
             )
         return self._expected[algorithm]
 
-    def check(self, run: Run, steps: Any = ()) -> tuple[float, float]:
-        """Run once on poisoned (or initial) C; return error and tolerance.
+    def check(self, run: Run, steps: Any = ()) -> float:
+        """Run once on poisoned (or initial) C; return the largest error.
 
         Without steps the direct method's tolerance applies. Raises CandidateFailureError if it is
         wrong.
@@ -140,4 +140,4 @@ class Session(Compiler):
         if not error <= tolerance:
             message = f"largest deviation {error:.3g}, tolerance {tolerance:.3g}"
             raise CandidateFailureError("wrong", message)
-        return error, tolerance
+        return error

@@ -39,7 +39,7 @@ def trial(
     def sampled(_repeat: int) -> None:
         first.take(call)
 
-    error, tolerance = session.check(sampled, steps)
+    error = session.check(sampled, steps)
     accuracy = session.accuracy(steps)
     limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
     timed = _timed(session, steps, call, first, limits, known)
@@ -54,7 +54,6 @@ def trial(
         compile_s=compiled - begin,
         measure_s=time.perf_counter() - compiled,
         max_error=error,
-        tolerance=tolerance,
         accuracy=accuracy,
     )
 
@@ -71,11 +70,12 @@ def _timed(
     threads = session.target.threads
     cold = session.how_cold(call)
     is_long = threads == 1 and cold is None and first.least_s >= LONG_RUN_S
-    slowest_s = FIRST_RUN * limits.stop_above_s * session.speed_factor if limits else inf
+    factor = session.speed_factor or (1.0 if control is None else inf)
+    slowest_s = FIRST_RUN * limits.stop_above_s * factor if limits else inf
     if is_long and first.least_s > slowest_s:
         # Touching its memory for the first time does not double a run this long.
         only = Samples(1, times=[first.least_s], preempted=first.preempted)
-        return ControlledTiming(only, True, session.speed_factor if control else None)
+        return ControlledTiming(only, True, factor if control else None)
     run = session.on_copies(steps, call)
     samples = Samples(1) if is_long else start(run, threads, cold)
     if is_long and first.least_s >= VERY_LONG_RUN_S:

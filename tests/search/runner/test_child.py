@@ -126,7 +126,7 @@ class FakeSession:
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks, self.now = clocks, 1.0
-        self.speed_factor, self.control = 1.0, None
+        self.speed_factor, self.control = None, None
         self.called: list[float] = []
 
     def call(self, seconds: float) -> Run:
@@ -136,9 +136,9 @@ class FakeSession:
 
         return run
 
-    def check(self, run: Run, _steps: Any) -> tuple[float, float]:
+    def check(self, run: Run, _steps: Any) -> float:
         run(1)
-        return 0.0, 1.0
+        return 0.0
 
     def accuracy(self, _steps: Any) -> dict[str, float]:
         return {}
@@ -170,18 +170,18 @@ def test_a_long_run_that_is_hopeless_when_it_is_checked_is_not_run_again(session
 
 
 def test_what_is_hopeless_is_so_at_the_pace_that_a_control_told_last(session: FakeSession) -> None:
-    session.now = 1.5
+    session.now = 2.4  # at 1, the first would be hopeless
     first = trial(session, BEST_S, BEST_S, control(BEST_S))
-    assert first.speed_factor == session.speed_factor == pytest.approx(1.5)
+    assert first.speed_factor == session.speed_factor == pytest.approx(2.4)
     session.called.clear()
     trial(session, 0.99 * LIMIT_S, BEST_S, control(BEST_S))
     assert len(session.called) > 1
     session.called.clear()
     late = trial(session, 1.01 * LIMIT_S, BEST_S, control(BEST_S))
     assert late.pruned and session.called == [1.01 * LIMIT_S]
-    assert late.speed_factor == pytest.approx(1.5), "as far as anybody knows"
+    assert late.speed_factor == pytest.approx(2.4), "as far as anybody knows"
     trial(session, BEST_S, None)
-    assert session.speed_factor == pytest.approx(1.5), "until another control tells another"
+    assert session.speed_factor == pytest.approx(2.4), "until another control tells another"
 
 
 def test_who_is_behind_gets_fewer_samples_than_who_may_be_the_best(session: FakeSession) -> None:
@@ -229,21 +229,15 @@ def test_a_method_that_is_off_is_found_along_either_axis() -> None:
         assert max(errors_of(shallow, filtered(4), HOST).values()) > MOST_TIMES
 
 
-def test_large_tiles_of_a_single_channel_are_wrong() -> None:
-    """The direct method adds nine products; the transforms round as for any depth."""
-    with pytest.raises(CandidateFailureError, match="times the direct method's") as failed:
-        check_accuracy(convolution(1), filtered(4), HOST)
-    assert failed.value.kind == "wrong"
-    assert check_accuracy(convolution(1), filtered(2), HOST)
-
-
 def test_a_trial_tells_the_errors_and_a_wrong_one_fails() -> None:
     session = session_of(convolution(16).canonical)
     reply = trial(session, list(filtered(4).to_json()), None)
     assert set(reply.accuracy) == set(KINDS)
-    assert reply.max_error <= reply.tolerance
+    assert reply.max_error < 0.01
     direct = Schedule((Tile("n", 1), Pack("A"), Register(4, COLS)))
     assert trial(session, list(direct.to_json()), None).accuracy == {}
     shallow = session_of(convolution(1).canonical)
-    with pytest.raises(CandidateFailureError, match="rms error"):
+    assert trial(shallow, list(filtered(2).to_json()), None).accuracy
+    with pytest.raises(CandidateFailureError, match="times the direct method's") as failed:
         trial(shallow, list(filtered(4).to_json()), None)
+    assert failed.value.kind == "wrong"

@@ -291,7 +291,7 @@ def test_a_cold_candidate_is_timed_and_says_how(size: int) -> None:
     steps = [list(Schedule((Pack("B"), Register(r, lanes))).to_json()) for r in (1, 4)]
     with Runner(problem, detect().canonical, cache="cold") as one:
         reply = one.trial(steps[0], None)
-        assert reply.times and reply.max_error <= reply.tolerance
+        assert reply.times and reply.max_error < 0.01
         finals = one.time_finalists(steps, 3, peers=True, placements=2)
     assert "written before each sample" in finals.cold
     assert ("copies" in finals.cold) == (size == 16)
