@@ -94,6 +94,7 @@ class Exploration:
     _trying: int = 0
     _speed_factors_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, str] = field(default_factory=dict)
+    _lost: set[int] = field(default_factory=set)  # trials that can be no control
     _scale: float = 1.0  # of times now, over those that the study has
 
     def __post_init__(self) -> None:
@@ -107,13 +108,18 @@ class Exploration:
             prior=self.prior,
             sampler=self.sampler,
         )
-        for trial in stored:
-            self._take_in(trial)
+        for trial in stored:  # whose is unknown if shared, but the first timed was the leader's
+            is_own = self.request.spread == 1 or self.best is None
+            self._take_in(trial, None if is_own else "")
         self._rescale(undisturbed_factor(self.speed_factors))
-        if self.best is not None:  # the luckiest is no control, but the first that is about as fast
-            near = time_us(self.best) / WORTH
-            timed = (trial for trial in self.trials if trial.state == "timed")
-            self.control = next(trial for trial in timed if time_us(trial) <= near)
+        self.control = self._usual_control()
+
+    def _usual_control(self) -> TrialRecord | None:
+        """Return the first own trial about as fast as the best of them, which is the luckiest."""
+        not_own = self._places.keys() | self._lost
+        timed = [t for t in self.trials if t.state == "timed" and t.number not in not_own]
+        near = min(map(time_us, timed), default=0.0) / WORTH
+        return next((trial for trial in timed if time_us(trial) <= near), None)
 
     def _take_in(self, trial: TrialRecord, place: str | None = None) -> None:
         self.trials.append(trial)
@@ -126,7 +132,7 @@ class Exploration:
                 at.append(trial.speed_factor)
             if self.best is None or time_us(trial) < time_us(self.best):
                 self.best = trial
-        if is_next or (self.control is None and trial is self.best):
+        if place is None and (is_next or (self.control is None and trial is self.best)):
             self.control = trial
 
     def settled(self, factor: float) -> tuple[TrialRecord, ...]:
@@ -189,8 +195,9 @@ class Exploration:
             trial = replace(trial, number=self.next_number)
         self.store.add(trial)
         self._take_in(trial)
-        if tried.control is not None and trial.speed_factor is None and trial.state == "timed":
-            self.control = None  # it does not run any more; the next to be the best replaces it
+        if tried.control and self.control and trial.speed_factor is None and trial.state == "timed":
+            self._lost |= {self.control.number, trial.number}  # whose scale is unknown
+            self.control = self._usual_control()
         self._study.tell(proposal, rescaled(trial, 1 / self._scale))  # as those that it knows
         self._rescale(undisturbed_factor(self.speed_factors))
         return self.trials[-1]

@@ -206,12 +206,12 @@ def trial(number: int, seconds: float, state: str = "timed", factor: float | Non
     return TrialRecord(number, schedule, point, state, "prior", **known)
 
 
-def explored(*trials: TrialRecord) -> Exploration:
+def explored(*trials: TrialRecord, spread: int = 1) -> Exploration:
     """The search that a store with these trials goes on with."""
     store = MemoryStore()
     for one in trials:
         store.add(one)
-    return Exploration(MODEL, TuneRequest(trials=40), store, [])
+    return Exploration(MODEL, TuneRequest(trials=40, spread=spread), store, [])
 
 
 class Answering:
@@ -230,19 +230,25 @@ class Answering:
         return fakes.trial_reply([self.seconds.pop(0)] * 6, speed_factor=None)
 
 
-def test_the_control_of_a_resumed_search_is_the_first_about_as_fast_as_the_luckiest() -> None:
-    search = explored(
-        trial(0, 2.0), trial(1, 1.05, "pruned"), trial(2, 1.04), trial(3, 1.0), trial(4, 1.02)
-    )
+@pytest.mark.parametrize(("spread", "number", "factors"), [(1, 2, [1.0] * 3), (8, 0, [])])
+def test_the_control_of_a_resumed_search_is_the_first_near_the_luckiest(spread, number, factors):
+    stopped = trial(1, 1.05, "pruned")
+    timed = [trial(0, 2.0, factor=None), stopped, trial(2, 1.04), trial(3, 1.0), trial(4, 1.02)]
+    search = explored(*timed, spread=spread)
     assert search.best is not None and search.control is not None
-    assert (search.best.number, search.control.number) == (3, 2)
+    assert (search.best.number, search.control.number) == (3, number)
+    assert search.speed_factors == factors
+    search = explored()
+    search._take_in(trial(0, 1.0), "there")
+    assert search.best is not None and search.control is None
 
 
-def test_a_control_that_does_not_run_any_more_makes_way_for_the_next_to_be_the_best() -> None:
-    search, runner = explored(trial(0, 1e-3)), Answering(2e-3, 3e-3, 0.5e-3, 0.4e-3)
+def test_a_control_that_does_not_run_any_more_makes_way_for_another_as_fast_or_the_best() -> None:
+    search = explored(trial(0, 1e-3), trial(1, 1.04e-3))
+    runner = Answering(2e-3, 3e-3, 0.5e-3, 0.4e-3)
     for _, proposal in zip(range(4), search.ahead(runner), strict=False):
         search.run(runner, proposal)
-    assert runner.controls == [pytest.approx(1e-3), None, None, pytest.approx(0.5e-3)]
+    assert runner.controls == [*map(pytest.approx, (1e-3, 1.04e-3)), None, pytest.approx(0.5e-3)]
 
 
 def test_the_usual_pace_is_that_of_trials_that_were_timed_to_the_end() -> None:
