@@ -32,6 +32,7 @@ from tilewise.search.runner.protocol import (
 )
 
 Answer = TypeVar("Answer")
+Process = subprocess.Popen[bytes]
 
 WATCH_S = 0.05
 LAST_WORDS_S = 5.0
@@ -57,7 +58,7 @@ class ChildProcess:
     processors: set[int] | None = None
     niceness: int = 0
     start_s: float = field(default=0.0, init=False)
-    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False, repr=False)
+    _process: Process | None = field(default=None, init=False, repr=False)
 
     @property
     def pid(self) -> int | None:
@@ -76,7 +77,8 @@ class ChildProcess:
 
     def start(self) -> None:
         """Start and set up a child unless there is one; raise RunnerError on failure."""
-        if self._process is not None and not has_ended(self._process):
+        process = self._process
+        if process is not None and not has_ended(process):
             return
         self.close()
         begin = time.monotonic()
@@ -103,29 +105,26 @@ class ChildProcess:
         self.processors = processors
         self._place()
 
-    def close(self) -> None:
-        """End the child."""
-        if self._process is not None:
-            self._kill()
-
     def _place(self) -> None:
-        if self._process is None:
+        process = self._process  # another thread may close the child meanwhile
+        if process is None:
             return
         try:
             if self.processors is not None and hasattr(os, "sched_setaffinity"):
-                os.sched_setaffinity(self._process.pid, self.processors)
+                os.sched_setaffinity(process.pid, self.processors)
             if self.niceness:
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, self.niceness)
+                os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
         except OSError:
             return  # it has ended already, which the next exchange will tell
 
     def _exchange(self, request: Message, limit_s: float, kind: type[Answer]) -> Answer:
-        assert self._process is not None and self._process.stdin is not None
+        process = self._process
+        assert process is not None and process.stdin is not None
         try:
-            write_message(self._process.stdin, request)
-            reply = read_message(self._wait_for_line(limit_s))
+            write_message(process.stdin, request)
+            reply = read_message(self._wait_for_line(process, limit_s))
         except BrokenPipeError:
-            raise self._died() from None
+            raise self._died(process) from None
         try:
             if "failure" not in reply:
                 return from_json(kind, reply)
@@ -134,48 +133,47 @@ class ChildProcess:
             raise RunnerError(f"the runner's child answers something else: {error}") from error
         raise CandidateFailureError(failed.failure, failed.message, failed.index)
 
-    def _wait_for_line(self, limit_s: float) -> bytes:
+    def _wait_for_line(self, process: Process, limit_s: float) -> bytes:
         """Return one line of output while watching time and memory."""
-        assert self._process is not None and self._process.stdout is not None
+        assert process.stdout is not None
         patience = Patience(limit_s)
         received = b""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
+            selector.register(process.stdout, selectors.EVENT_READ)
             while not received.endswith(b"\n"):
-                self._watch(patience)
+                self._watch(process, patience)
                 if selector.select(WATCH_S):
-                    chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+                    chunk = os.read(process.stdout.fileno(), 1 << 16)
                     if not chunk:
-                        raise self._died()
+                        raise self._died(process)
                     received += chunk
         return received
 
-    def _watch(self, patience: Patience) -> None:
-        assert self._process is not None
-        if patience.is_over(self._process.pid):
-            self._kill()
+    def _watch(self, process: Process, patience: Patience) -> None:
+        if patience.is_over(process.pid):
+            self.close()
             raise CandidateFailureError("timeout", f"no answer within {patience.seconds:.0f} s")
-        used, limit = resident_bytes(self._process.pid), self.memory_bytes
+        used, limit = resident_bytes(process.pid), self.memory_bytes
         if used > limit:
-            self._kill()
+            self.close()
             raise CandidateFailureError(
                 "memory", f"{used >> 20} MiB resident, limit {limit >> 20} MiB"
             )
 
-    def _died(self) -> CandidateFailureError:
-        process = self._process
-        assert process is not None
+    def _died(self, process: Process) -> CandidateFailureError:
         end = time.monotonic() + LAST_WORDS_S
-        while not has_ended(process) and time.monotonic() < end:
+        while process.returncode is None and not has_ended(process) and time.monotonic() < end:
             time.sleep(WATCH_S)  # it has closed its output, and has its exit code yet to say
-        self._kill()
-        code = process.returncode
+        self.close()
+        code = process.wait()
         how = signal_name(-code) if code < 0 else f"exit code {code}"
         return CandidateFailureError("crash", f"the process ended with {how}")
 
-    def _kill(self) -> None:
+    def close(self) -> None:
+        """End the child, if there is one; another thread may do so at the same time."""
         process, self._process = self._process, None
-        assert process is not None
+        if process is None:
+            return
         end_group(process)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:

@@ -81,10 +81,14 @@ class Compilers:
     def _compile(self, steps: Steps) -> CompileReply:
         child = self._idle.get()
         try:
+            if not self._closed:
+                child.start()
             if self._closed:
                 raise CancelledError
             return self._compile_in(child, steps)
         finally:
+            if self._closed:  # maybe while the child started
+                child.close()
             self._idle.put(child)
 
     def _compile_in(self, child: ChildProcess, steps: Steps) -> CompileReply:

@@ -3,6 +3,8 @@
 import os
 import sys
 from collections import deque
+from concurrent.futures import CancelledError
+from unittest.mock import Mock
 
 import pytest
 
@@ -125,6 +127,15 @@ def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[in
         assert caught.value.kind == "timeout"
         replies = [one.trial(steps(asked), None) for asked in (4, 5)]
     assert all(reply.compile_s < 1000 for reply in replies), "not by the compiler"
+
+
+def test_a_compiler_that_starts_while_all_are_closed_is_closed() -> None:
+    child = Mock()
+    closing = Compilers([child], 1.0)
+    child.start.side_effect = closing.close
+    with pytest.raises(CancelledError):
+        closing._compile([])
+    assert child.close.call_count == 2 and not child.ask.called
 
 
 def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
