@@ -54,7 +54,8 @@ class MemoryStore:
 
     def known_failures(self) -> set[str]:
         """Return the failures of this search."""
-        return {trial.schedule.hash for trial in self._trials.values() if trial.failure}
+        failed = (trial for trial in self._trials.values() if trial.failure)
+        return {trial.schedule.hash for trial in failed if trial.failure != "runtime"}
 
     def earlier_speed_factors(self) -> list[list[float]]:
         """Return the given factors."""

@@ -270,7 +270,7 @@ def _ask(
     try:
         return runner.trial(steps, best_s, control)
     except CandidateFailureError as failure:
-        if failure.kind != "memory":
+        if failure.kind not in ("memory", "runtime"):
             raise
         return runner.trial(steps, best_s, control)
 

@@ -5,6 +5,7 @@ A child that hangs, crashes or takes too much memory fails its request; the next
 
 import os
 import selectors
+import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tilewise.kernels.system.children import (
 )
 from tilewise.kernels.system.typed_json import from_json
 from tilewise.search.errors import RunnerError
+from tilewise.search.records import FailureClass
 from tilewise.search.runner.protocol import (
     CandidateFailureError,
     Failed,
@@ -36,6 +38,7 @@ Process = subprocess.Popen[bytes]
 
 WATCH_S = 0.05
 LAST_WORDS_S = 5.0
+BY_OTHERS = (signal.SIGKILL, signal.SIGTERM)  # which a candidate does not end by itself
 
 
 @dataclass
@@ -167,7 +170,8 @@ class ChildProcess:
         self.close()
         code = process.wait()
         how = signal_name(-code) if code < 0 else f"exit code {code}"
-        return CandidateFailureError("crash", f"the process ended with {how}")
+        kind: FailureClass = "runtime" if -code in BY_OTHERS else "crash"
+        return CandidateFailureError(kind, f"the process ended with {how}")
 
     def close(self) -> None:
         """End the child, if there is one; another thread may do so at the same time."""

@@ -141,6 +141,4 @@ def failure_of(error: Exception) -> Failed:
             return Failed("constraint", str(error))
         case LoweringError():
             return Failed("compile", str(error))
-        case MemoryError():
-            return Failed("memory", str(error) or "out of memory")
     return Failed("runtime", f"{type(error).__name__}: {error}")

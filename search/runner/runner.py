@@ -181,7 +181,7 @@ class Runner:
         try:
             return self._timed.ask(request, limit_s, TrialReply)
         except CandidateFailureError as failure:
-            if request["control"] is None or failure.kind not in ("crash", "memory"):
+            if request["control"] is None or failure.kind not in ("crash", "memory", "runtime"):
                 raise
             return self._timed.ask(request | {"control": None}, limit_s, TrialReply)
 

@@ -98,14 +98,16 @@ class SqlTrialStore:
     def known_failures(self) -> set[str]:
         """Return the hashes of schedules that failed for this problem, target and toolchain.
 
-        Neither the state of that job nor its cache mode matters: what hangs hangs.
+        Neither the state of that job nor its cache mode matters: what hangs hangs. An error at run
+        time does not count: it may be the machine's, such as a full disk.
         """
+        failed = models.Trial.state == "failed", models.Trial.failure != "runtime"
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)
             query = (
                 select(models.Trial.hash)
                 .join(models.Job, models.Job.id == models.Trial.job_id)
-                .where(models.Trial.state == "failed", *same_work(models.Job, own, "cache"))
+                .where(*failed, *same_work(models.Job, own, "cache"))
             )
             return set(session.scalars(query))
 

@@ -22,7 +22,7 @@ from tilewise.kernels.system.children import MOST_STEP_S, ONE_THREAD, Patience, 
 from tilewise.kernels.target import detect
 from tilewise.search.errors import RunnerError
 from tilewise.search.runner.child_process import ChildProcess
-from tilewise.search.runner.protocol import CandidateFailureError, Ready
+from tilewise.search.runner.protocol import CandidateFailureError, Ready, failure_of
 from tilewise.search.runner.runner import AVX512_KERNELS, PARK_EARLY, Runner
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
@@ -178,6 +178,14 @@ def test_an_answer_that_never_ends_has_its_limit_too() -> None:
             child.ask({}, 1.0, Ready)
     finally:
         child.close()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("TERM", "runtime"), ("ABRT", "crash")])
+def test_a_child_that_another_process_ends_is_no_crash_of_a_candidate(name, kind) -> None:
+    child = ChildProcess("tests.search.runner.dribbling_child", {}, 60.0, 1 << 30, {})
+    process = subprocess.Popen(["sh", "-c", f"kill -{name} $$"], start_new_session=True)
+    assert child._died(process).kind == kind
+    assert failure_of(MemoryError("full")).failure == failure_of(OSError("full")).failure
 
 
 def test_a_step_in_which_the_waiter_did_not_run_counts_little() -> None:

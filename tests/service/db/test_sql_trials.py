@@ -118,7 +118,8 @@ def test_only_failures_on_the_same_target_are_known(sessions, make):
     """What was merely slow may be the best of another search; another machine may bear more."""
     make(fakes.failed_trial(3))
     execute(sessions, "UPDATE jobs SET target = 'cpu:another,threads=1'")
-    make(fakes.trial(0), pruned(1), fakes.failed_trial(2))
+    full_disk = replace(fakes.failed_trial(4), failure="runtime")
+    make(fakes.trial(0), pruned(1), fakes.failed_trial(2), full_disk)
     asking = make(cache="cold")
     assert asking.trials() == []
     assert asking.known_failures() == {fakes.schedule(2).hash}
