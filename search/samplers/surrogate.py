@@ -46,14 +46,16 @@ class PointEncoding:
     def __init__(self, model: TimeModel) -> None:
         self._model, self._space = model, model.space
         self._rows: dict[object, int] = {}
-        width = sum(len(p.encode(p.values[0])) for p in self._space.parameters)
-        self._codes: Array = np.empty((MOST_POINTS, width))
-        self._estimates: Array = np.empty(MOST_POINTS)
+        self._width = sum(len(p.encode(p.values[0])) for p in self._space.parameters)
+        self._codes: Array = np.empty((0, self._width))
+        self._estimates: Array = np.empty(0)
 
     def __call__(self, points: Sequence[Point]) -> tuple[Array, Array]:
-        """Return encodings, a row per point (up to `MOST_POINTS`), and logarithms of cycles."""
-        if len(self._rows) + len(points) > MOST_POINTS:
+        """Return encodings, a row per point, and logarithms of cycles."""
+        if len(self._rows) + len(points) > len(self._codes):
             self._rows.clear()
+            most = max(MOST_POINTS, len(points))
+            self._codes, self._estimates = np.empty((most, self._width)), np.empty(most)
         rows = [self._row(point) for point in points]
         return self._codes[rows], self._estimates[rows]
 
