@@ -7,8 +7,7 @@ Contenders are ranked by their part. The median of undisturbed rounds is quoted,
 the levels widens its interval.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, hypot, inf, log, sqrt
@@ -37,7 +36,7 @@ ByRound = dict[int, float]
 
 @dataclass(frozen=True)
 class Rounds:
-    """Samples of contenders: seconds by number of the round.
+    """Samples of contenders: seconds by number of the round. All have the same rounds.
 
     Numbers of different placements differ in their quotient by `PLACEMENT_ROUNDS`.
     """
@@ -46,38 +45,33 @@ class Rounds:
 
     @cached_property
     def _logs(self) -> list[ByRound]:
-        """Logarithms of times in rounds that at least half of the contenders have."""
-        count = Counter(at for one in self.contenders for at in one)
-        kept = {at for at, have in count.items() if 2 * have >= len(self.contenders)}
-        return [{at: log(t) for at, t in one.items() if at in kept} for one in self.contenders]
+        """Logarithms of times."""
+        return [{at: log(t) for at, t in one.items()} for one in self.contenders]
 
     @cached_property
     def _fit(self) -> tuple[list[float], ByRound]:
         """Logarithms for contenders and rounds that add up to the times.
 
-        Computed by median polish, which allows incomplete rounds (Tukey, Exploratory Data Analysis,
-        1977, chapter 11).
+        Computed by median polish (Tukey, Exploratory Data Analysis, 1977, chapter 11).
         """
-        logs, levels = self._logs, dict.fromkeys(sorted(set().union(*self._logs)), 0.0)
+        logs, levels = self._logs, dict.fromkeys(self._logs[0], 0.0)
         own = [0.0] * len(logs)
         for _ in range(POLISHED):
-            own = [median(one[at] - levels[at] for at in one) if one else inf for one in logs]
+            own = [median(one[at] - levels[at] for at in one) for one in logs]
             for at in levels:
-                levels[at] = median(
-                    one[at] - mine for one, mine in zip(logs, own, strict=True) if at in one
-                )
+                levels[at] = median(one[at] - mine for one, mine in zip(logs, own, strict=True))
         return own, levels
 
     @property
     def levels(self) -> ByRound:
-        """How slow everything was in each shared round, as logarithms."""
+        """How slow everything was in each round, as logarithms."""
         return self._fit[1]
 
     @cached_property
     def undisturbed(self) -> set[int]:
-        """Rounds near the least level; all if few are shared or one contender is alone."""
+        """Rounds near the least level; all if they are few or one contender is alone."""
         if len(self.levels) < LEAST_SAMPLES or len(self.contenders) < 2:
-            return set().union(*self.contenders)
+            return set(self.levels)
         ordered = sorted(self.levels.values())
         least = ordered[max(LEAST_SAMPLES, int(UNDISTURBED_SHARE * len(ordered))) - 1]
         return {at for at, level in self.levels.items() if level <= least + UNDISTURBED}
@@ -91,7 +85,7 @@ class Rounds:
     def standings(self) -> list[float]:
         """Lower third, over undisturbed rounds, of each contender's log time over the level.
 
-        Medians count if contenders share few rounds. Disturbance only makes samples longer, so the
+        Medians count if rounds are few. Disturbance only makes samples longer, so the
         lower third varies less between processes than the median.
         """
         if len(self.levels) < LEAST_SAMPLES:
@@ -99,17 +93,13 @@ class Rounds:
         if len(self.undisturbed) < ENOUGH_TO_RANK:
             return self._fit[0]
         return [
-            lower_third(
-                [one[at] - self.levels[at] for at in one if at in self.undisturbed] or [own]
-            )
-            for one, own in zip(self._logs, self._fit[0], strict=True)
+            lower_third([one[at] - self.levels[at] for at in self.undisturbed])
+            for one in self._logs
         ]
 
     def undisturbed_times(self, index: int) -> ByRound:
-        """Return samples of undisturbed rounds; without any, others corrected."""
-        own = self.contenders[index]
-        times = {at: taken for at, taken in own.items() if at in self.undisturbed}
-        return times or self.as_undisturbed(own)
+        """Return samples of undisturbed rounds."""
+        return {at: s for at, s in self.contenders[index].items() if at in self.undisturbed}
 
     def measurement(
         self,
@@ -126,8 +116,6 @@ class Rounds:
         and Meeker, Statistical Intervals, 1991, section 4.7), widened to that of all samples and by
         the machine's factors. `speed_factors` and `earlier` are logarithms over undisturbed rounds,
         in this search's trials and in earlier searches; no process exceeds `peak_gflops`.
-
-        Raises ValueError without any time.
         """
         times = self.undisturbed_times(index)
         found = summarise(list(times.values()), flops)
@@ -176,12 +164,8 @@ class Rounds:
 
     def as_undisturbed(self, other: ByRound) -> ByRound:
         """Return times of some rounds corrected to undisturbed ones."""
-        corrected = {
-            at: taken * exp(self._undisturbed_level - self.levels[at])
-            for at, taken in other.items()
-            if at in self.levels
-        }
-        return corrected or other
+        level = self._undisturbed_level
+        return {at: taken * exp(level - self.levels[at]) for at, taken in other.items()}
 
 
 def by_round(timed: TimedInTurn, first: int = 0) -> ByRound:
@@ -205,11 +189,8 @@ def rounds_of(reply: FinalistsReply) -> Rounds:
     return Rounds(tuple(by_round(timed) for timed in reply.finalists))
 
 
-def lasting(values: Iterable[float]) -> list[float]:
+def lasting(values: Sequence[float]) -> list[float]:
     """Return medians of `WINDOW` consecutive values; of all, if there are fewer."""
-    values = list(values)
-    if not values:
-        return []
     count = max(1, len(values) - WINDOW + 1)
     return [median(values[at : at + WINDOW]) for at in range(count)]
 

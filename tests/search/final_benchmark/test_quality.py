@@ -127,44 +127,33 @@ def test_slow_calls_are_decided_by_a_placement_in_each_of_three_processes() -> N
 FLOPS = 1_000_000
 
 
-def rounds(costs: list[float], levels: list[float], rng: Random, kept: float = 1.0) -> Rounds:
-    """Contenders of these costs in rounds of these levels, with 1% of noise, some preempted."""
+def rounds(costs: list[float], levels: list[float], rng: Random) -> Rounds:
+    """Contenders of these costs in rounds of these levels, with 1% of noise."""
 
     def times(cost: float) -> dict[int, float]:
-        return {
-            at: cost * level * rng.lognormvariate(0, 0.01)
-            for at, level in enumerate(levels)
-            if rng.random() < kept
-        }
+        return {at: cost * level * rng.lognormvariate(0, 0.01) for at, level in enumerate(levels)}
 
     return Rounds(tuple(map(times, costs)))
 
 
 def test_contenders_are_compared_within_rounds() -> None:
-    """Two that differ by 2% on a machine that is half as fast in every other round."""
+    """Two that differ by 1% on a machine that is up to a few times as slow in some rounds."""
     rng = Random(2)
     by_standing = by_median = 0
     for _ in range(200):
-        levels = [2.0 if rng.random() < 0.5 else 1.0 for _ in range(30)]
-        found = rounds([1.00, 1.02], levels, rng, kept=0.9)
+        levels = [1.0 + rng.expovariate(2.0) for _ in range(15)]
+        found = rounds([1.00, 1.01], levels, rng)
         first, second = found.standings
         by_standing += first < second
         by_median += median(found.contenders[0].values()) < median(found.contenders[1].values())
-    assert by_standing == 200 > 190 > by_median
+    assert by_standing == 200 > 170 > by_median
 
 
 def test_few_rounds_are_those_of_the_medians() -> None:
-    found = Rounds(({0: 1.0, 1: 3.0, 2: 2.0}, {3: 1.5}))
+    found = Rounds(({0: 1.0, 1: 3.0, 2: 2.0}, {0: 1.5, 1: 1.5, 2: 1.5}))
     assert found.standings[0] > found.standings[1]
     pooled = summarise([1.0, 2.0, 3.0], FLOPS)
     assert found.measurement(0, FLOPS).interval == pytest.approx(pooled.interval)
-    assert Rounds(()).standings == []
-    with pytest.raises(ValueError, match="no times"):
-        Rounds(({},)).measurement(0, FLOPS)
-    others = ({at: 3.0 + 0.01 * at for at in range(8)} for _ in range(3))
-    found = Rounds((*others, {900: 2.0}))
-    assert found.standings[3] > max(found.standings[:3]), "who is in no round is last"
-    assert found.undisturbed_times(3) == {900: 2.0}
 
 
 def test_what_is_quoted_is_the_median_of_quiet_rounds() -> None:
@@ -226,7 +215,7 @@ def test_the_interval_holds_the_median_of_a_further_process() -> None:
 
 
 def test_a_lasting_pace_is_one_of_several_in_a_row_and_ranks_are_of_the_lower_third() -> None:
-    assert lasting([]) == [] and lasting([1.0, 9.0]) == [5.0]
+    assert lasting([1.0, 9.0]) == [5.0]
     assert lasting([1.0] * 4 + [9.0] + [1.0] * 4) == [1.0] * (10 - WINDOW)
     assert max(lasting([1.0] * 4 + [9.0] * 3 + [1.0] * 4)) == 9.0
     assert lower_third([9.0, *map(float, range(1, 9))]) == 3.0 and lower_third([2.0]) == 2.0
