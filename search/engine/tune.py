@@ -14,7 +14,6 @@ from tilewise.kernels.target.model import Target
 from tilewise.search.budget import Budget
 from tilewise.search.engine.distributed import SearchLeader
 from tilewise.search.engine.exploration import Exploration
-from tilewise.search.engine.study import PRIOR
 from tilewise.search.final_benchmark.benchmark import FinalBenchmark
 from tilewise.search.helpers import Helpers
 from tilewise.search.model.analytical import AnalyticalModel
@@ -97,8 +96,7 @@ def _begin(
     if target.kind == "iree":
         levels = LevelModel(Space(problem, target))
         starts = starting_points(levels, near_searches(levels.space, store))
-        first = level_starts(levels, PRIOR)
-        return Exploration(levels, request, store, starts, first, sampler=sampler)
+        return Exploration(levels, request, store, starts, level_starts(levels), sampler=sampler)
     space = Space(problem, with_rates(target, nest_of(problem).factors))
     model, starts = warmed(AnalyticalModel.shipped(space), store)
     return Exploration(model, request, store, starts, sampler=sampler)

@@ -81,13 +81,13 @@ TimeModel = AnalyticalModel | LevelModel
 """How long the schedules of a space should take."""
 
 
-def level_starts(model: LevelModel, most: int) -> list[Point]:
-    """Return up to `most` points of different schedules that were good on most problems."""
+def level_starts(model: LevelModel) -> list[Point]:
+    """Return points of different schedules that were good on most problems."""
     found = dict[str, Point]()
     for sizes in _FIRST:
         point = _point(model.generator, sizes)
         found.setdefault(model.space.schedule(point).hash, point)
-    return list(found.values())[:most]
+    return list(found.values())
 
 
 def _point(levels: LevelGenerator, wanted: Sizes) -> Point:

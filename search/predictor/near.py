@@ -15,7 +15,6 @@ from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target import Target
 from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.records import Solved
-from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 from tilewise.search.transfer.nearness import MAX_DOUBLINGS, decisive, doublings
@@ -39,8 +38,7 @@ class Winner:
     @cached_property
     def point(self) -> Point | None:
         """The point; None if the present space does not have it."""
-        point = completed(self.space.parameters, self.solved.points[0][0])
-        return point if self.space.holds(point) else None
+        return next((point for point, _ in self.space.stored(self.solved.points[:1])), None)
 
     @cached_property
     def error(self) -> float:

@@ -18,7 +18,6 @@ from tilewise.search.predictor.features import features
 from tilewise.search.predictor.predictor import Errors, Predictor
 from tilewise.search.predictor.trees import Trees
 from tilewise.search.records import Solved, TimedPoint
-from tilewise.search.space.parameters import completed
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
 
@@ -47,9 +46,8 @@ class TimedSpace:
     @cached_property
     def known(self) -> list[tuple[Candidate, float]]:
         """The points that the present space has, with their times."""
-        space = self.model.space
-        stored = ((completed(space.parameters, params), time) for params, time in self.timed)
-        return [(candidate(self.model, p), time) for p, time in stored if space.holds(p)]
+        stored = self.model.space.stored(self.timed)
+        return [(candidate(self.model, point), time) for point, time in stored]
 
     @cached_property
     def times(self) -> Array:

@@ -6,7 +6,7 @@ block is a sliver, and a script needs little padding. Many points mean the same 
 tells schedules apart by their hash.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
@@ -19,9 +19,10 @@ from tilewise.kernels.mlir.tuning_spec.config import AnySchedule
 from tilewise.kernels.problem import Problem
 from tilewise.kernels.schedule import Schedule
 from tilewise.kernels.target.model import Target
+from tilewise.search.records import TimedPoint
 from tilewise.search.space.algorithms import ALGORITHM, fetches_panels
 from tilewise.search.space.levels import LevelGenerator
-from tilewise.search.space.parameters import Parameter, Size, step_aside
+from tilewise.search.space.parameters import Parameter, Size, completed, step_aside
 from tilewise.search.space.points import Point, Value
 from tilewise.search.space.registry import added_parameters, changed
 from tilewise.search.space.schedules import part_of, schedule_of, why_too_large
@@ -136,6 +137,11 @@ class Space:
     def holds(self, point: Point) -> bool:
         """Return whether `point` belongs to this space; a stored one may be of an earlier one."""
         return all(point.get(p.name) in p.values for p in self.parameters)
+
+    def stored(self, points: Iterable[TimedPoint]) -> list[TimedPoint]:
+        """Return completed points of an earlier space that this one has, with their times."""
+        known = ((completed(self.parameters, params), time_us) for params, time_us in points)
+        return [(point, time_us) for point, time_us in known if self.holds(point)]
 
     @property
     def size(self) -> int:

@@ -22,7 +22,6 @@ from tilewise.kernels.target.model import Target
 from tilewise.search.model.amounts import AMOUNTS, READS, UNHIDDEN, cycles_of
 from tilewise.search.model.analytical import AnalyticalModel, amounts
 from tilewise.search.records import Solved
-from tilewise.search.space.parameters import completed
 from tilewise.search.space.space import Space
 
 Array = NDArray[np.float64]
@@ -116,10 +115,9 @@ def fitted(known: Trials) -> Costs:
 def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
     """Return the amounts and times of a search's trials whose points still exist."""
     former = Space(solved.problem, target)
-    trials = (*solved.points, *solved.slower)
-    stored = [(completed(former.parameters, params), time) for params, time in trials]
+    trials = former.stored((*solved.points, *solved.slower))
     # The model is too rough about other tiles to tell what anything costs.
-    timed = [(p, time) for p, time in stored if former.holds(p) and p["tile"].kind == "outer"]
+    timed = [(point, time) for point, time in trials if point["tile"].kind == "outer"]
     rows = [list(amounts(former, point).values()) for point, _ in timed]
     return np.array(rows), np.array([time for _, time in timed])
 

@@ -16,7 +16,7 @@ from tilewise.search.model.analytical import AnalyticalModel
 from tilewise.search.model.levels import TimeModel
 from tilewise.search.records import Solved
 from tilewise.search.space.algorithms import ALGORITHM, nearest_algorithm
-from tilewise.search.space.parameters import Parameter, Size, completed, default
+from tilewise.search.space.parameters import Parameter, Size, default
 from tilewise.search.space.points import WHOLE, Point, TilePoint, Value
 from tilewise.search.space.space import Space
 from tilewise.search.store import TrialStore
@@ -63,8 +63,7 @@ def _expected(model: TimeModel, solved: Solved) -> Iterator[tuple[float, Point]]
     is weighted towards fast points.
     """
     former = Space(solved.problem, model.space.target)
-    known = [(completed(former.parameters, params), time_us) for params, time_us in solved.points]
-    known = [(params, time_us) for params, time_us in known if former.holds(params)]
+    known = former.stored(solved.points)
     if not known:
         return
     there = replace(model, space=former)

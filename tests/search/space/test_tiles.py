@@ -234,7 +234,7 @@ OF_IREE = [
 def test_every_point_means_steps_of_the_op(text: str, target) -> None:
     space, random = Space(parse_problem(text), target), Random(text)
     form, model = form_of(space.problem), LevelModel(space)
-    points = [*level_starts(model, 10), *(space.draw(random) for _ in range(50))]
+    points = [*level_starts(model), *(space.draw(random) for _ in range(50))]
     for point in points:
         assert space.holds(point)
         config = space.schedule(point)
@@ -253,7 +253,7 @@ def test_every_point_means_steps_of_the_op(text: str, target) -> None:
 
 def test_remainders_are_peeled_and_only_those() -> None:
     space = Space(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
-    even = level_starts(LevelModel(space), 1)[0]
+    even = level_starts(LevelModel(space))[0]
     assert space.schedule(even).remainders == "masked"
     assert space.schedule(even | {"tile": TilePoint(12, 32, "iree")}).remainders == "peeled"
 
@@ -263,7 +263,7 @@ def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
     sizes = {"tile": TilePoint(8, 32, "iree"), "rows": 0, "cols": 0, "cache_depth": 128}
     for more, is_legal in (("", True), (",bias", False)):
         space = Space(parse_problem(text + more), IREE)
-        point = level_starts(LevelModel(space), 1)[0] | sizes
+        point = level_starts(LevelModel(space))[0] | sizes
         assert outgrows_stack(form_of(space.problem), space.schedule(point))
         assert (space.legal_hash(point) is not None) == is_legal
         small = point | {"cache_rows": 64, "cache_cols": 64}
