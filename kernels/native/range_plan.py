@@ -129,6 +129,6 @@ def _joined(plans: tuple[KernelPlan, ...]) -> KernelPlan:
         a=max(one.a for one in panels),
         b=max(one.b for one in panels),
         c=max(one.c for one in panels),
-        shares_c=panels[-1].shares_c,
+        shares_c=all(one.shares_c for one in panels),  # else parts would write to one tile of sums
     )
     return replace(plans[-1], use=use, panels=largest)

@@ -166,6 +166,15 @@ def test_weights_are_packed_once_in_each_format(host: Target) -> None:
     assert bytes_of[2] > bytes_of[3] == 2 * whole
 
 
+def test_parts_share_sums_where_those_of_all_sizes_do(host: Target) -> None:
+    problems = parse_range("matmul:m=64,n=64,k=16..64:16,dtype=f32,transpose_a,transpose_b,add")
+    shared = [
+        RangePlan.of(problems, OF_ROWS, ((first,), (64,)), host).planned.panels.shares_c
+        for first in (16, 32)
+    ]
+    assert shared == [False, True], "the sums of 16 are those of a tile"
+
+
 def test_a_forked_process_has_threads_of_its_own(host: Target) -> None:
     schedule = in_turn(parse_range("matmul:m=8..29:3,n=37,k=50,dtype=f32"), OF_ROWS)
     module = loaded_module(schedule, host, make_range_object(schedule, host))
