@@ -130,6 +130,8 @@ def _operand_lines(problem: Problem, interface: Interface) -> list[str]:
         lines.append(f"  {one.alignment:<3} {what}")
     if problem.element.name in _BITS:
         lines.append(f"{_BITS[problem.element.name]}.")
+    if (out := problem.type_of("C")) != problem.element.name and out in _BITS:
+        lines.append(f"In out, {_BITS[out]}.")
     if weights := problem.quantised_weights:
         lines += _weight_lines(weights)
     if not interface.scratch_bytes:

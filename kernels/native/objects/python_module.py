@@ -131,21 +131,14 @@ def _functions(interface: Interface) -> list[str]:
 
 
 def _run(made: KernelObject, given: dict[str, str]) -> str:
-    """Return the lines that call the object: the first part here, and others on threads."""
+    """Return the line that calls the object, in all its parts."""
     interface = made.interface
     pointers = [
         f"{given[one.operand]}.ctypes.data" if one.operand else "scratch[0][0]"
         for one in interface.arguments
     ]
     values = ", ".join([*pointers, *(size.name for size in interface.sizes)])
-    lines = [f"_run({values})"]
-    if interface.parts > 1:
-        lines = [
-            f"given = ({values})",
-            f"numbers = range(1, {interface.parts})",
-            "others = [_threads.submit(_run, *given, part) for part in numbers]",
-            "_run(*given, 0)",
-            "for one in others:",
-            "    one.result()",
-        ]
-    return indent("\n".join(lines), "    ")
+    if interface.parts == 1:
+        return f"    _run({values})"
+    arrays = [given[one.operand] for one in interface.arguments if one.operand]
+    return f"    _run_parts(({', '.join([*arrays, 'scratch'])}), {values})"
