@@ -78,8 +78,10 @@ class ThreadPool:
 
     def _run(self, entry: int, mine: int, *others: int) -> None:
         function = Entry(entry)
-        before = pin({self._home})
+        # Known before anything changes, and put back by one call: a signal may end any two.
+        before = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
         try:
+            self._pin(self._home)
             self._catch_up()
             self._start()
             self._board[FUNCTION] = entry
@@ -93,8 +95,14 @@ class ThreadPool:
             self._catch_up()
             raise
         finally:
-            if before is not None:
-                pin(before)
+            if before:
+                os.sched_setaffinity(0, before)
+
+    def _pin(self, processor: int) -> None:
+        try:
+            pin({processor})
+        except OSError:  # not allowed any more, as in a container that was limited since
+            return
 
     def _forget(self) -> None:
         """Begin without helpers and with no run, whatever state a parent process had."""
@@ -135,7 +143,7 @@ class ThreadPool:
                 self._wake[helper].release()
 
     def _help(self, helper: int, processor: int, seen: int) -> None:
-        pin({processor})
+        self._pin(processor)
         board = self._board.ctypes.data
         while not self._is_over:
             seen = self._serve(board, helper, seen, SPINS)
