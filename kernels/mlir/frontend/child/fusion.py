@@ -291,6 +291,10 @@ def _with_step(state: EndingState, ending: Ending, user: Any, step: ResultStep) 
         return replace(ending, epilogue=name) if may_end else None
     if former != "none" or ending.rounds_to:
         return None
+    operand = None if step.argument is None else user.operands[step.argument]
+    is_left = operand is not None and list(user.operands).index(value) < step.argument
+    if is_left and operand.type == value.type and _is_summed(operand):  # also of a single row
+        return None
     if "bias" not in without and not ending.has_bias:
         if step.argument is None:
             return replace(ending, has_bias=True, number=step.number)
@@ -300,8 +304,7 @@ def _with_step(state: EndingState, ending: Ending, user: Any, step: ResultStep) 
     added = None if is_kept else _whole(user, step, value)
     if added is None or ending.added is not None or not _may_add(state.summed, added):
         return None
-    is_left = list(user.operands).index(value) < (step.argument or 0)
-    return None if is_left and _is_summed(added) else replace(ending, added=added)
+    return replace(ending, added=added)
 
 
 def _may_add(op: values.Structured | None, value: Any) -> bool:

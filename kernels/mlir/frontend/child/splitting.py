@@ -12,8 +12,8 @@ def split(module: Any) -> bool:
     """Split the convolutions of a module on linalg in place; return whether there were any."""
     is_split = False
     for split_one in (split_transposed, split_volume):
-        for op, made in [(op, split_one(op)) for op, _, _ in operations(module.operation)]:
-            if made is not None:
+        for op in [op for op, _, _ in operations(module.operation)]:
+            if (made := split_one(op)) is not None:  # read late: its operand may be replaced
                 replace(op, *made)
                 is_split = True
     return is_split

@@ -380,6 +380,13 @@ def imported() -> Imported:
     return read_module("\n".join([GLOBALS, *(text for text, _ in SPELLINGS.values())]).encode())
 
 
+def test_of_two_products_of_one_row_the_second_adds_the_first() -> None:
+    text = ended(PRODUCT.replace("%p", "%q") + elementwise("%p", ADD, "%q", "whole"))
+    found = read_module(text.translate({52: "1"}).encode()).occurrences  # 4
+    assert [one.problem for one in found] == [f"matmul:m=1,n=6,k=5,dtype=f32{end}"
+                                              for end in ("", ",bias")]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_a_spelling_is_read_as(name: str, imported: Imported) -> None:
     found = [one for one in imported.occurrences if one.where.startswith(f"@{name} ")]

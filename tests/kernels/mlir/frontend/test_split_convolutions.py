@@ -1,5 +1,6 @@
 """Convolutions that are split: transposed ones by phase, those of volumes by taps of the depth."""
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -22,9 +23,9 @@ VOLUME = ("Conv", (1, 3, 5, 6, 7), (4, 3, 3, 3, 3), {"pads": [1] * 6})
 
 def model(
     op: str, x: Shape, w: Shape, given: dict[str, Any], *, has_bias: bool = False,
-    is_constant: bool = True,
+    is_constant: bool = True, times: int = 1,
 ) -> tuple[bytes, dict[str, Any]]:  # fmt: skip
-    """Return a model of one node, and its random arguments."""
+    """Return a model of one node, or of several in a row, and its random arguments."""
     rng, make = np.random.default_rng(7), onnx.helper
     shapes = {"x": x, "w": w}
     if has_bias:
@@ -32,12 +33,14 @@ def model(
         shapes["b"] = (channels,)
     arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     held = [name for name in arrays if name == "b" or (name == "w" and is_constant)]
-    node = make.make_node(op, list(arrays), ["y"], **given)
+    names = ["x", *"pqrs"[: times - 1], "y"]
+    nodes = [make.make_node(op, [one, *list(arrays)[1:]], [to], **given)
+             for one, to in pairwise(names)]  # fmt: skip
     values = [make.make_tensor_value_info(name, 1, shape) for name, shape in shapes.items()
               if name not in held]  # fmt: skip
     result = make.make_tensor_value_info("y", 1, list("abcde")[: len(x)])
     weights = [onnx.numpy_helper.from_array(arrays.pop(name), name) for name in held]
-    graph = make.make_graph([node], "main", values, [result], weights)
+    graph = make.make_graph(nodes, "main", values, [result], weights)
     sets = [make.make_opsetid("", 17)]
     made = make.make_model(graph, opset_imports=sets, ir_version=8).SerializeToString()
     return made, arrays
@@ -73,6 +76,14 @@ OF_VOLUME = f"conv2d:n=5,h=6,w=7,ci=3,co=4,kh=3,kw=3,pad=1,{FIRST}"
 def test_problems_have_no_inserted_zeros_and_one_tap_of_the_depth(case, expected) -> None:
     module, _ = model(*case)
     assert problems(module) == [f"conv2d:{one},weights=constant" for one in expected]
+
+
+@pytest.mark.parametrize(("case", "count"), [
+    (("ConvTranspose", (1, 3, 4, 6), (3, 3, 2, 2), {"strides": [2, 2]}), 3),
+    (("Conv", (1, 3, 5, 6, 7), (3, 3, 3, 3, 3), {"pads": [1] * 6}), 9),
+])  # fmt: skip
+def test_convolutions_in_a_row_are_split(case, count: int) -> None:
+    assert len(problems(model(*case, times=3)[0])) == count
 
 
 def test_the_first_tap_of_the_depth_starts_from_the_bias() -> None:
