@@ -116,6 +116,7 @@ def problems_over(texts: Sequence[str], read: Callable[[Sizes], Json]) -> Json:
     places = [_by_place(one) for one in found]
     problems: dict[str, list[str]] = {}
     skipped = list(found[-1]["skipped"])
+    known = {one["where"] for one in skipped}
     for where in dict.fromkeys(where for one in places for where in one):
         alike = [one.get(where, []) for one in places]
         for number in range(max(map(len, alike))):
@@ -128,7 +129,8 @@ def problems_over(texts: Sequence[str], read: Callable[[Sizes], Json]) -> Json:
                 reason = str(error)
             else:
                 continue
-            skipped.append({"op": where.rpartition(" ")[2], "reason": reason, "where": where})
+            if where not in known:
+                skipped.append({"op": where.rpartition(" ")[2], "reason": reason, "where": where})
     listed = [{"problem": problem, "count": len(where), "where": where}
               for problem, where in problems.items()]  # fmt: skip
     return {"problems": listed, "skipped": skipped}

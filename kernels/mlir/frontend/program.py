@@ -69,7 +69,8 @@ class Loops:
     @property
     def is_copy(self) -> bool:
         """Whether it only moves elements."""
-        return len(self.body) == 1 and not self.reduced and self.accesses[0].dtype == self.dtype
+        reads = [one.dtype for one in self.accesses[:1]]
+        return len(self.body) == 1 and not self.reduced and reads == [self.dtype]
 
 
 OPERATIONS: dict[str, str] = {

@@ -84,8 +84,9 @@ def _in_iree(module: Any) -> None:
 
 def _multiplies_zeros(op: Any) -> bool:
     """Return whether an op multiplies what its result holds, which are zeros."""
-    body = [view.operation.name for view in op.regions[0].blocks[0].operations]
-    return body == ["arith.mulf", "linalg.yield"] and splat(op.operands[-1]) == 0
+    block = op.regions[0].blocks[0]
+    is_product = [one.operation.name for one in block.operations] == ["arith.mulf", "linalg.yield"]
+    return is_product and is_used(block.arguments[-1]) and splat(op.operands[-1]) == 0
 
 
 @dataclass(frozen=True)
@@ -260,8 +261,11 @@ def _of_onnx(op: Any) -> list[Any]:
     if _tensor(op, 4) is not None:
         past = tensor_type_of(op.operands[4])[0][2]
         key, value = (_joined(write, op.operands[4 + i], heads[1 + i]) for i in range(2))
+    mask, keys = _tensor(op, 3), tensor_type_of(key)[0][2]
+    if mask is not None and (seen := tensor_type_of(mask)[0][-1]) != keys:  # ONNX hides the others
+        raise RefusedError(f"has a mask of {seen} keys, and {keys} keys; give one of all")
     made = write.attention(_Attention(
-        query, key, value, _tensor(op, 3), named.get("scale"), bool(named.get("is_causal", 0)),
+        query, key, value, mask, named.get("scale"), bool(named.get("is_causal", 0)),
         named.get("softcap", 0.0), past,
     ))  # fmt: skip
     if is_flat:

@@ -30,6 +30,8 @@ def extract(module: Any, place: str) -> LoneOp:
         raise NestRefusedError(
             f"has unsigned bytes or zero points; use the script of {within.problem}"
         )
+    if len(op.inputs) != 2:
+        raise NestRefusedError(f"reads {len(op.inputs)} tensors; scripts match ops that read two")
     body = body_of(op, knows_tensors=False)
     if body.name == FUSED:
         raise NestRefusedError(f"adds products by {FUSED}, which scripts do not match; "

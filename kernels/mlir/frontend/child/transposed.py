@@ -125,7 +125,7 @@ def _spread(op: Any) -> _Spread | None:
     """Return how an op convolves an image with inserted zeros; None if it does not."""
     found = convolution_of(op)
     inserted = None if found is None else _inserted(found[0].inputs[found[2]])
-    if found is None or inserted is None:
+    if found is None or inserted is None or not set(found[1].c.dims) & set(found[1].b.dims):
         return None
     (seen, nest, image), (source, groups, offsets, steps) = found, inserted
     inner = _grown(tuple(source.type.shape), groups, nest.a.shape)

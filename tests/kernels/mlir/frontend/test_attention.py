@@ -207,6 +207,7 @@ REFUSED = {
     "has a sliding window": lambda: in_onnx(HEADS, left_window_size=2),
     "has softmax_precision=11": lambda: in_onnx(HEADS, softmax_precision=11),
     "has 3 axes; give q_num_heads": lambda: in_onnx(FLAT, (1, 6, 32)),
+    "has a mask of 1 keys": lambda: in_onnx({**HEADS, "mask": (6, 1)}),
     "has a mask of si32": lambda: in_torch(mask="si32"),
     "has dynamic shapes": lambda: in_torch().replace(b"[1,4,10,8]", b"[1,4,?,8]"),
 }
