@@ -77,7 +77,9 @@ def judged(
             gain = measured_as_found(entry, own, target, budget_s)
         else:
             gain = measured(entry.problem, entry.schedule.to_json(), target, budget_s)
-        if gain.is_served or gain.failure or not patterns:
+        if gain.failure:
+            return Judged(gain)
+        if gain.is_served or not patterns:
             patterns = [one for one in patterns if any(one.turns)]
         else:
             plain, gain = (), None
