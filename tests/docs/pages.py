@@ -38,17 +38,14 @@ NOT_RUN = {
 """Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""
 
 EVERYWHERE = {
-    "matmul:m=1024,n=512,k=2048,dtype=f32": SMALL,
-    "matmul:m=512,n=512,k=512,dtype=f32": SMALL,
+    "matmul:m=1024,n=512,k=2048,dtype=f32": SMALL, "matmul:m=512,n=512,k=512,dtype=f32": SMALL,
     "matmul:m=1024,n=512,k=2048,dtype=i32": "matmul:m=64,n=64,k=64,dtype=i32",
-    "cpu:znver5,threads=1": "host",
-    "http://tilewise.example:8000": "http://127.0.0.1:$PORT",
+    "cpu:znver5,threads=1": "host", "http://tilewise.example:8000": "http://127.0.0.1:$PORT",
     "https://tilewise.example": "http://127.0.0.1:$PORT",
-    "http://localhost:8000": "http://127.0.0.1:$PORT",
-    "localhost:8000": "127.0.0.1:$PORT",
+    "http://localhost:8000": "http://127.0.0.1:$PORT", "localhost:8000": "127.0.0.1:$PORT",
     "--port 8000": "--port $PORT",
     "postgresql+psycopg://tilewise:PASSWORD@db.example/tilewise": "$POSTGRESQL",
-}
+}  # fmt: skip
 """Texts of commands, and what a test puts in their place; the longer ones come first."""
 
 

@@ -383,9 +383,7 @@ FORMS = [
     (*taps, stride) for stride in STRIDES for taps in FILTERS if outputs_for(taps, stride=stride)
 ]
 ends = st.fixed_dictionaries({
-    "dtype": st.sampled_from(["f32", "f64"]),
-    "init": inits,
-    "bias": st.booleans(),
+    "dtype": st.sampled_from(["f32", "f64"]), "init": inits, "bias": st.booleans(),
     "epilogue": st.sampled_from(["none", "relu", "relu6"]),
     "weights": st.sampled_from(["variable", "constant"]),
 })  # fmt: skip

@@ -65,9 +65,7 @@ def filtered_by(given: CookToom, inputs: list[Fraction], taps: list[Fraction]) -
 
 @pytest.mark.parametrize(("points", "taps"), [
     *((points, taps) for (_, taps), points in POINTS.items()),
-    (tuple(map(Fraction, (0, 1, -1, 2, -2))), 3),
-    (tuple(map(Fraction, (0, 1, 5))), 2),
-    ((), 1),
+    (tuple(map(Fraction, (0, 1, -1, 2, -2))), 3), (tuple(map(Fraction, (0, 1, 5))), 2), ((), 1),
 ])  # fmt: skip
 def test_any_points_give_the_filter(points: tuple[Fraction, ...], taps: int) -> None:
     random = Random(0)

@@ -72,11 +72,9 @@ FEW_BYTES = 100_000  # of Python's own objects
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "i8"])
 @pytest.mark.parametrize("extents", [
-    "h=9,w=7,ci=8,co=8,kh=3,kw=3,pad=70",
-    "h=1,w=1,ci=16,co=1,kh=1,kw=1,pad=120",
+    "h=9,w=7,ci=8,co=8,kh=3,kw=3,pad=70", "h=1,w=1,ci=16,co=1,kh=1,kw=1,pad=120",
     "h=1,w=1,ci=16,co=1,kh=1,kw=1,stride=120,pad=120",
-    "h=9,w=7,ci=8,co=4,kh=3,kw=3,dilation=40,pad=60,groups=2",
-    "h=120,w=120,ci=16,co=1,kh=1,kw=1",
+    "h=9,w=7,ci=8,co=4,kh=3,kw=3,dilation=40,pad=60,groups=2", "h=120,w=120,ci=16,co=1,kh=1,kw=1",
 ])  # fmt: skip
 def test_the_reference_takes_no_more_memory(extents: str, dtype: str, layout: str) -> None:
     problem = parse_problem(f"conv2d:n=1,{extents},layout={layout},dtype={dtype}")

@@ -43,43 +43,30 @@ ROUNDED = "%end = arith.truncf %x0 : f32 to bf16"
 MATMUL, CONV = "matmul:m=9,n=33,k=19,dtype=", "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=3"
 GROUPS = "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,dtype=f32"
 LINALG = [
-    *(MATMUL + dtype for dtype in ("f32", "f64", "bf16", "f16", "i8", "i32")),
-    MATMUL + "f32,bias",
-    MATMUL + "f32,epilogue=relu",
-    MATMUL + "i8,bias,epilogue=relu",
-    MATMUL + "f32,transpose_a,transpose_b,bias,epilogue=relu",
-    MATMUL + "f32,init=accumulate,bias",
+    *(MATMUL + dtype for dtype in ("f32", "f64", "bf16", "f16", "i8", "i32")), MATMUL + "f32,bias",
+    MATMUL + "f32,epilogue=relu", MATMUL + "i8,bias,epilogue=relu",
+    MATMUL + "f32,transpose_a,transpose_b,bias,epilogue=relu", MATMUL + "f32,init=accumulate,bias",
     MATMUL + "f32,transpose_b,weights=constant,bias",
     "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_b",
     "matmul:batch=3,m=9,n=21,k=17,dtype=bf16,transpose_a,epilogue=relu",
-    f"{CONV},pad=1,dtype=f32,bias,epilogue=relu",
-    f"{CONV},pad=1,dtype=bf16",
+    f"{CONV},pad=1,dtype=f32,bias,epilogue=relu", f"{CONV},pad=1,dtype=bf16",
     f"{CONV},pad=1,dtype=f32,init=accumulate,bias,epilogue=relu",
     f"{CONV},stride=2,dilation=2,dtype=f32,epilogue=relu,weights=constant",
-    f"{CONV},pad=2,layout=nchw_fchw,dtype=i8,bias",
-    MATMUL + "bf16,bias,epilogue=relu6",
-    MATMUL + "bf16,out=bf16,bias,epilogue=relu",
-    MATMUL + "f16,out=f16",
-    MATMUL + "f32,bias,add,epilogue=relu",
-    f"{CONV},dtype=f32,add",
+    f"{CONV},pad=2,layout=nchw_fchw,dtype=i8,bias", MATMUL + "bf16,bias,epilogue=relu6",
+    MATMUL + "bf16,out=bf16,bias,epilogue=relu", MATMUL + "f16,out=f16",
+    MATMUL + "f32,bias,add,epilogue=relu", f"{CONV},dtype=f32,add",
     MATMUL + "bf16,out=bf16,bias,add,epilogue=relu",
     f"{CONV},pad=1,layout=nchw_fchw,dtype=bf16,out=bf16,bias",
     f"{CONV},pad=1,layout=nchw_fchw,dtype=f32,init=accumulate,bias,epilogue=relu6",
-    f"{GROUPS},groups=8,pad=1,bias,epilogue=relu6",
-    f"{GROUPS},groups=8,pad=1,bias",
+    f"{GROUPS},groups=8,pad=1,bias,epilogue=relu6", f"{GROUPS},groups=8,pad=1,bias",
     f"{GROUPS},groups=8,layout=nchw_fchw,epilogue=relu",
-    f"{GROUPS},groups=4,pad=1,bias,epilogue=relu",
-    f"{GROUPS},groups=4,stride=2,layout=nchw_fchw",
-]
+    f"{GROUPS},groups=4,pad=1,bias,epilogue=relu", f"{GROUPS},groups=4,stride=2,layout=nchw_fchw",
+]  # fmt: skip
 SMALL, PHOTO = "matmul:m=64,n=128,k=96,dtype=", "conv2d:n=1,h=14,w=14,ci=64,co="
 BOTH = [  # what the modules of two frameworks have between them
-    SMALL + "f32,bias,epilogue=relu",
-    SMALL + "f32,transpose_b",
-    SMALL + "f32,transpose_b,bias,epilogue=relu",
-    SMALL + "f32,weights=constant",
-    SMALL + "i8",
-    SMALL + "bf16",
-    "matmul:batch=12,m=64,n=128,k=96,dtype=f32",
+    SMALL + "f32,bias,epilogue=relu", SMALL + "f32,transpose_b",
+    SMALL + "f32,transpose_b,bias,epilogue=relu", SMALL + "f32,weights=constant", SMALL + "i8",
+    SMALL + "bf16", "matmul:batch=12,m=64,n=128,k=96,dtype=f32",
     "matmul:batch=12,m=64,n=128,k=96,dtype=f32,transpose_b",
     PHOTO + "96,kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu",
     PHOTO + "96,kh=3,kw=3,pad=1,stride=2,layout=nchw_fchw,dtype=f32",
@@ -87,11 +74,10 @@ BOTH = [  # what the modules of two frameworks have between them
     PHOTO + "96,kh=1,kw=1,layout=nchw_fchw,dtype=f32",
     PHOTO + "64,kh=3,kw=3,pad=1,groups=64,dtype=f32",
     PHOTO + "64,kh=3,kw=3,pad=1,groups=64,layout=nchw_fchw,dtype=f32,bias",
-    SMALL + "f32,bias,epilogue=relu6",
-    SMALL + "f32,transpose_b,bias,epilogue=relu6",
+    SMALL + "f32,bias,epilogue=relu6", SMALL + "f32,transpose_b,bias,epilogue=relu6",
     PHOTO + "64,kh=3,kw=3,pad=1,groups=64,dtype=f32,bias,epilogue=relu6",
     PHOTO + "64,kh=3,kw=3,pad=1,groups=64,layout=nchw_fchw,dtype=f32,bias,epilogue=relu6",
-]
+]  # fmt: skip
 
 
 def test_named_ops_and_generics_of_linalg() -> None:

@@ -254,19 +254,16 @@ def test_operations_of_elements() -> None:
     x[0, :3], y[0, 2:5] = np.nan, np.nan
     less, larger = 4, 2  # MLIR's numbers of ordered comparisons
     cases: list[tuple[list[tuple[Any, ...]], Any]] = [
-        ([("subtract", (0, 1))], x - y),
-        ([("max", (0, 1))], np.maximum(x, y)),
-        ([("min", (0, 1))], np.minimum(x, y)),
-        ([("maxnum", (0, 1))], np.fmax(x, y)),
-        ([("minnum", (0, 1))], np.fmin(x, y)),
-        ([("negate", (0,))], -x),
+        ([("subtract", (0, 1))], x - y), ([("max", (0, 1))], np.maximum(x, y)),
+        ([("min", (0, 1))], np.minimum(x, y)), ([("maxnum", (0, 1))], np.fmax(x, y)),
+        ([("minnum", (0, 1))], np.fmin(x, y)), ([("negate", (0,))], -x),
         ([("abs", (0,)), ("sqrt", (2,))], np.sqrt(np.abs(x))),
         ([("multiply add", (0, 1, 1))], x.astype(float) * y + y),
         ([("number", (), 0.5), ("max", (0, 2))], np.maximum(x, np.float32(0.5))),
         ([("compare", (0, 1), less), ("select", (2, 1, 0))], np.where(x < y, y, x)),
         ([("compare", (0, 1), larger), ("select", (2, 0, 1))], np.where(x > y, x, y)),
         ([("narrow", (0,)), ("widen", (2,))], as_stored(x, "bf16")),
-    ]
+    ]  # fmt: skip
     for more, expected in cases:
         program, made = of_rows(37, ("read", (), 1), *more), guarded(4, 37)
         run_rows(replace(program, sources=(wide(37), wide(37))), (0, 4), [x, y], [made])

@@ -53,12 +53,9 @@ def test_a_problem_has_one_canonical_string(written: str, canonical: str) -> Non
 
 
 @pytest.mark.parametrize(("written", "field", "says"), [
-    ("gemm:m=1", "op", "gemm"),
-    ("no colon", "problem", "no colon"),
-    ("matmul:m=1,n=2,k=3", "dtype", "missing"),
-    ("matmul:m=1,n=2,dtype=f32", "k", "missing"),
-    ("matmul:m=0,n=2,k=3,dtype=f32", "m", "m=0"),
-    ("matmul:m=-5,n=2,k=3,dtype=f32", "m", "m=-5"),
+    ("gemm:m=1", "op", "gemm"), ("no colon", "problem", "no colon"),
+    ("matmul:m=1,n=2,k=3", "dtype", "missing"), ("matmul:m=1,n=2,dtype=f32", "k", "missing"),
+    ("matmul:m=0,n=2,k=3,dtype=f32", "m", "m=0"), ("matmul:m=-5,n=2,k=3,dtype=f32", "m", "m=-5"),
     ("matmul:m=1.5,n=2,k=3,dtype=f32", "m", "1.5"),
     ("matmul:m=99999999999,n=2,k=3,dtype=f32", "m", "out of range"),
     ("matmul:m=1,m=2,n=2,k=3,dtype=f32", "m", "twice"),

@@ -194,15 +194,12 @@ def test_what_is_of_another_shape_is_refused_by_name(change: dict, message: str)
 
 GENERATOR = [
     "kernels/native/export/templates/module.py.tmpl",
-    "kernels/native/microkernels/outer_product.py",
-    "kernels/native/objects/templates/header.h",
+    "kernels/native/microkernels/outer_product.py", "kernels/native/objects/templates/header.h",
     "kernels/mlir/air/script.py",
     "kernels/mlir/transform/named_sequences/fragments/sink_casts.mlir",
-    "kernels/oracle/reference.py",
-    "kernels/problem/keys.py",
-    "kernels/target/cores.py",
+    "kernels/oracle/reference.py", "kernels/problem/keys.py", "kernels/target/cores.py",
     "search/runner/child/accuracy.py",
-]
+]  # fmt: skip
 ENTRY_POINTS = [
     *(f"native.{name}" for name in ("export.module", "objects.make", "objects.proof.child")),
     *("native.microbench", "mlir.cpu.script", "mlir.air.prove", "mlir.tuning_spec.prove"),

@@ -216,12 +216,9 @@ def test_without_a_cache_it_is_asked_every_time(asked, tmp_path, monkeypatch) ->
 
 
 WHOLE = {
-    "cpu": "emeraldrapids",
-    "cores": 2,
-    "caches": {"l3": 260 << 20, "l1": 48 << 10, "l2": 2 << 20},
-    "peaks": {"f32": 230.4, "i8": 3000.0, "f64": 100.0},
-    "bandwidth_gbs": 12.3,
-}
+    "cpu": "emeraldrapids", "cores": 2, "caches": {"l3": 260 << 20, "l1": 48 << 10, "l2": 2 << 20},
+    "peaks": {"f32": 230.4, "i8": 3000.0, "f64": 100.0}, "bandwidth_gbs": 12.3,
+}  # fmt: skip
 
 
 def test_facts_are_what_is_known() -> None:

@@ -56,10 +56,8 @@ def test_operands_are_those_of_the_seed() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(("rows", "kind", "says"), [
     (faulty_child.HANG, "timeout", "no answer within 2 s"),
-    (faulty_child.CRASH, "crash", "SIGSEGV"),
-    (faulty_child.EAT, "memory", "limit 900 MiB"),
-    (faulty_child.WRONG, "wrong", "deviation"),
-    (faulty_child.RAISE, "runtime", "no such luck"),
+    (faulty_child.CRASH, "crash", "SIGSEGV"), (faulty_child.EAT, "memory", "limit 900 MiB"),
+    (faulty_child.WRONG, "wrong", "deviation"), (faulty_child.RAISE, "runtime", "no such luck"),
     (faulty_child.EXIT, "crash", "exit code 7"),
 ])  # fmt: skip
 def test_each_fault_has_its_class_and_the_next_candidate_runs(runner, rows, kind, says) -> None:

@@ -117,12 +117,9 @@ def test_what_divides_images_lines_and_rows_divides_tiles() -> None:
     space = Space(changed(), WIDE.with_threads(4))
     point = {p.name: p.values[0] for p in space.parameters} | {ALGORITHM: "winograd4"}
     divided = {
-        "none": [],
-        "oh=4": [Parallel("t", 4)],
-        "n=2,oh=2": [Parallel("t", 4)],
-        "oh=2,co=2": [Parallel("t", 2), Parallel("co", 2)],
-        "co=4": [Parallel("co", 4)],
-    }
+        "none": [], "oh=4": [Parallel("t", 4)], "n=2,oh=2": [Parallel("t", 4)],
+        "oh=2,co=2": [Parallel("t", 2), Parallel("co", 2)], "co=4": [Parallel("co", 4)],
+    }  # fmt: skip
     for choice, expected in divided.items():
         steps = space.schedule(point | {"parallel": choice}).steps
         assert [step for step in steps if isinstance(step, Parallel)] == expected

@@ -203,12 +203,9 @@ CONVOLUTION = "conv2d:n=1,h=30,w=30,ci=128,co=128,kh={},kw={},dtype=f32"
 
 
 @pytest.mark.parametrize(("former", "algorithm", "taps", "expected"), [
-    ((3, 3), "winograd4", (5, 5), "winograd3"),
-    ((3, 3), "winograd4", (3, 1), "winograd4"),
-    ((5, 5), "winograd3", (3, 3), "winograd4"),
-    ((1, 3), "winograd6", (7, 1), "winograd2"),
-    ((3, 3), "direct", (5, 5), "direct"),
-    ((3, 3), "winograd4", (1, 1), None),
+    ((3, 3), "winograd4", (5, 5), "winograd3"), ((3, 3), "winograd4", (3, 1), "winograd4"),
+    ((5, 5), "winograd3", (3, 3), "winograd4"), ((1, 3), "winograd6", (7, 1), "winograd2"),
+    ((3, 3), "direct", (5, 5), "direct"), ((3, 3), "winograd4", (1, 1), None),
     ((1, 1), None, (3, 3), "direct"),
 ])  # fmt: skip
 def test_another_filter_has_tiles_like_those_of_the_former(former, algorithm, taps, expected):

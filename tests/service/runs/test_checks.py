@@ -87,13 +87,10 @@ SPEED = {"gflops": 1e12, "interval": [1e12, 1e12], "time_us": 1.96608e-10}
 
 
 @pytest.mark.parametrize(("changes", "field"), [
-    ({"number": 70}, "trial.number"),
-    ({"steps": ILLEGAL}, "trial.steps"),
+    ({"number": 70}, "trial.number"), ({"steps": ILLEGAL}, "trial.steps"),
     ({"steps": [{"step": "pipeline", "passes": "CPUDefault", "remainders": "masked"}]}, ""),
-    ({"measurement": SPEED}, "trial.measurement.gflops"),
-    ({"samples": [-1.0]}, "trial.samples"),
-    ({"compile_s": -1.0}, "trial.compile_s"),
-    ({"pace": -1.0}, "trial"),
+    ({"measurement": SPEED}, "trial.measurement.gflops"), ({"samples": [-1.0]}, "trial.samples"),
+    ({"compile_s": -1.0}, "trial.compile_s"), ({"pace": -1.0}, "trial"),
     ({"measurement": None}, "trial"),
     ({"state": "failed", "failure": "wrong"}, "trial.measurement"),
     ({"origin": "\x1b]0;title\x07"}, "trial.origin"),
@@ -117,18 +114,15 @@ OTHER = Schedule((Register(rows=3, cols=16), Unroll(1))).to_json()
 
 
 ENDS = [
-    ("best.steps", ILLEGAL, "best.steps"),
-    ("best.steps", OTHER, "best.steps"),
+    ("best.steps", ILLEGAL, "best.steps"), ("best.steps", OTHER, "best.steps"),
     ("best.measurement", SPEED, "best.measurement.gflops"),
     ("best.measurement.time_us", 1.0, "best.measurement.time_us"),
     ("best.measurement.interval", [-5.0, 11.0], "best.measurement.interval"),
     ("best.peak_gflops", 1e12, "best.peak_gflops"),
     ("best.runners_up", [[OTHER, SPEED]], "best.runners_up.0.steps"),
     ("best.accuracy", {"zeros": -1.0}, "best.accuracy.zeros"),
-    ("best.cold", "cold\nquality  good", "best.cold"),
-    ("peers", {"openblas": SPEED}, "peers"),
-    ("elapsed_s", -1.0, "elapsed_s"),
-    ("machine.host", "another-host", "machine.host"),
+    ("best.cold", "cold\nquality  good", "best.cold"), ("peers", {"openblas": SPEED}, "peers"),
+    ("elapsed_s", -1.0, "elapsed_s"), ("machine.host", "another-host", "machine.host"),
     ("machine.features", ["avx2", "fma"], "machine.features"),
     ("attempts.0.steps", ILLEGAL, "attempts.0.steps"),
     ("attempts.0.steps", OTHER, "attempts.0.proof.script"),
@@ -138,7 +132,7 @@ ENDS = [
     ("attempts.0.proof.gflops", 1e12, "attempts.0.proof.gflops"),
     ("attempts.0.proof.failure", "bad luck", "attempts.0.proof.failure"),
     ("attempts.0.proof.mlir", "gcc\n", "attempts.0.proof.mlir"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.full

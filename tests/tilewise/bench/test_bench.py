@@ -110,13 +110,11 @@ def test_an_interrupt_keeps_the_rows_that_are_measured(cli, suite, tmp_path, mon
 @pytest.mark.parametrize(("arguments", "says"), [
     (("none.json",), "cannot read none.json"),
     (("SUITE", "--peers", "mkl"), "peer 'mkl' is not one of openblas, onednn, iree"),
-    (("SUITE", "--peers", ""), "peer '' is not one of"),
-    (("SUITE", "--trials", "0"), "trials=0"),
+    (("SUITE", "--peers", ""), "peer '' is not one of"), (("SUITE", "--trials", "0"), "trials=0"),
     (("SUITE", "--target", "cpu:z80"), "this machine is"),
     (("SUITE", "--out", "/nowhere/out.json"), "there is no folder /nowhere"),
     (("SUITE", "--plot", "/"), "it is a folder"),
-    (("SUITE", "--db", "nonsense"), "not a database URL"),
-    ((), "SUITE.json"),
+    (("SUITE", "--db", "nonsense"), "not a database URL"), ((), "SUITE.json"),
 ])  # fmt: skip
 def test_bad_input_is_refused_before_anything_is_measured(cli, suite, arguments, says) -> None:
     ran = cli("bench", *(suite if one == "SUITE" else one for one in arguments))

@@ -97,16 +97,13 @@ LISTS = {
 }
 FOUND = {"problem": PROBLEM, "count": 1, "where": ["@f"]}
 ONE: dict[str, Callable[[], Any]] = {
-    "/v1/schedules/lookup": lambda: {"schedules": []},
-    "/v1/schedules": documents.result,
+    "/v1/schedules/lookup": lambda: {"schedules": []}, "/v1/schedules": documents.result,
     "/v1/problems/parse": lambda: {"problems": [FOUND], "skipped": []},
     "/v1/problems/script": lambda: {"problem": PROBLEM, "place": "@f", "script": "module {}"},
-    "/v1/plans": documents.plan,
-    "/v1/models": documents.model,
-    "/v1/suite-reports": documents.suite_report,
-    "/v1/jobs": documents.job,
+    "/v1/plans": documents.plan, "/v1/models": documents.model,
+    "/v1/suite-reports": documents.suite_report, "/v1/jobs": documents.job,
     "/v1/tokens/": documents.token,
-}
+}  # fmt: skip
 
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (), {}) for name in ("jobs", "targets", "ready", "tokens")),

@@ -122,10 +122,8 @@ def test_any_text_comes_back(text, speed):
 
 @pytest.mark.parametrize(("text", "said"), [
     ("{", "is not a lock file"),
-    ("version = 2\n", "version=2 is not one that this tilewise reads, 1"),
-    ("", "version=None"),
-    ('version = "1"\n', "version='1'"),
-    ("version = true\n", "version=True"),
+    ("version = 2\n", "version=2 is not one that this tilewise reads, 1"), ("", "version=None"),
+    ('version = "1"\n', "version='1'"), ("version = true\n", "version=True"),
     ("version = 1\n<<<<<<< ours\n", "it holds a merge's marks"),
     ("version = 1\n[[file]]\npath = 'x'\n", "Entry has no key, kind"),
     ("version = 1\nfile = 3\n", "is not a lock file"),

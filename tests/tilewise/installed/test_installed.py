@@ -162,14 +162,11 @@ def test_the_modules_of_extras_are_those_of_the_project() -> None:
         for module, names in packages_distributions().items()
     }
     distributions |= {  # of one namespace, or not installed for tests
-        "iree.compiler": {"iree-base-compiler"},
-        "iree.runtime": {"iree-base-runtime"},
+        "iree.compiler": {"iree-base-compiler"}, "iree.runtime": {"iree-base-runtime"},
         "opentelemetry.sdk": {"opentelemetry-sdk"},
         "opentelemetry.exporter.otlp.proto.http": {"opentelemetry-exporter-otlp-proto-http"},
-        "torch": {"torch"},
-        "jax": {"jax"},
-        "onnxruntime": {"onnxruntime"},
-    }
+        "torch": {"torch"}, "jax": {"jax"}, "onnxruntime": {"onnxruntime"},
+    }  # fmt: skip
     for extra, wanted in project["optional-dependencies"].items():
         if extra in ("docs", "dev"):
             continue

@@ -48,10 +48,8 @@ def test_sizes_that_do_not_divide_are_refused(index: int, size: int, says: str) 
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ({"outer_k": 0}, "outer_k=0: give a whole number"),
-    ({"outer_k": True}, "outer_k=True"),
-    ({"pack_m": "4"}, "pack_m='4'"),
-    ({"result": "l1"}, "result='l1' is not one of l3, l2"),
+    ({"outer_k": 0}, "outer_k=0: give a whole number"), ({"outer_k": True}, "outer_k=True"),
+    ({"pack_m": "4"}, "pack_m='4'"), ({"result": "l1"}, "result='l1' is not one of l3, l2"),
     ({"depth": 4}, "depth is unknown"),
 ])  # fmt: skip
 def test_bad_json_names_the_field(change: dict[str, object], says: str) -> None:

@@ -80,13 +80,10 @@ def in_onnx() -> bytes:
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     node = onnx.helper.make_node
     nodes = [
-        node("Shape", ["x"], ["shape"]),
-        node("Slice", ["shape", "zero", "one"], ["n"]),
-        node("Concat", ["n", "rest"], ["new"], axis=0),
-        node("Reshape", ["x", "new"], ["flat"]),
-        node("MatMul", ["flat", "w"], ["p"]),
-        node("Add", ["p", "r"], ["y"]),
-    ]
+        node("Shape", ["x"], ["shape"]), node("Slice", ["shape", "zero", "one"], ["n"]),
+        node("Concat", ["n", "rest"], ["new"], axis=0), node("Reshape", ["x", "new"], ["flat"]),
+        node("MatMul", ["flat", "w"], ["p"]), node("Add", ["p", "r"], ["y"]),
+    ]  # fmt: skip
     ints = {name: np.array([of], np.int64) for name, of in (("zero", 0), ("one", 1), ("rest", 6))}
     weights = {"w": np.full((6, 8), 2, np.float32), **ints}
     proto = model(onnx, nodes, weights, ["batch", 2, 3], ["batch", 8], 17)

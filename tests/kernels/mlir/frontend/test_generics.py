@@ -63,10 +63,8 @@ class Generic:
         a, b, c = self.types
         start = [] if self.accumulates else self.zeros("%start")
         return "\n".join([
-            f"func.func @{name}(%a: {a}, %b: {b}, %c: {c}) -> {c} {{",
-            *start,
-            *self.lines("%a", "%b", "%c" if self.accumulates else "%start"),
-            f"  return %r : {c}",
+            f"func.func @{name}(%a: {a}, %b: {b}, %c: {c}) -> {c} {{", *start,
+            *self.lines("%a", "%b", "%c" if self.accumulates else "%start"), f"  return %r : {c}",
             "}",
         ])  # fmt: skip
 

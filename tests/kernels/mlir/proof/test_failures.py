@@ -145,13 +145,9 @@ HANGS = (
 
 def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> ProofReply:
     request = {
-        "problem": SQUARE.canonical,
-        "module": FUNCTION.format(body=body),
-        "seed": 0,
-        "seconds": seconds,
-        "memory_bytes": memory_bytes,
-        "repeat_s": 0.01,
-    }
+        "problem": SQUARE.canonical, "module": FUNCTION.format(body=body), "seed": 0,
+        "seconds": seconds, "memory_bytes": memory_bytes, "repeat_s": 0.01,
+    }  # fmt: skip
     return run_child(request)
 
 

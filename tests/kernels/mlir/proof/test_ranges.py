@@ -16,12 +16,9 @@ from tilewise.kernels.target import detect
 
 FEW = ("stream dim=k depth=16", "register rows=1 cols=32 outer=cols", "skinny dim=n")
 STRASSEN = (
-    "strassen levels=1",
-    "pack operand=B",
-    "tile dim=t size=8",
-    "pack operand=A",
+    "strassen levels=1", "pack operand=B", "tile dim=t size=8", "pack operand=A",
     "register rows=4 cols=16 outer=cols",
-)
+)  # fmt: skip
 DYNAMIC = "a buffer of dynamic size is left"
 
 

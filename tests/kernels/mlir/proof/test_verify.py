@@ -426,10 +426,7 @@ def test_the_proposals_tiling_has_its_loops_and_slices(golden: Callable[[str, st
     verdict = verify(tiled("[2, 3, 4]", 3), payload=PROPOSAL)
     assert verdict.proof.ok, verdict.proof.message
     assert verdict.found.outline == (
-        "func @matmul",
-        "  for 8 trips, step 2",
-        "    for 11 trips, step 3",
-        "      for 256 trips, step 4",
-        "        linalg.matmul on tensor<2x3xf32>",
-    )
+        "func @matmul", "  for 8 trips, step 2", "    for 11 trips, step 3",
+        "      for 256 trips, step 4", "        linalg.matmul on tensor<2x3xf32>",
+    )  # fmt: skip
     golden("linalg_on_tensors.mlir", verdict.found.transformed)

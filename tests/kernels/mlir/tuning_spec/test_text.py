@@ -56,18 +56,12 @@ def _level(at: LevelName, sizes: dict[str, int]) -> list[TileSize]:
 
 
 COVERED = [
-    "matmul:m=48,n=48,k=48,dtype=f32",
-    "matmul:m=48,n=48,k=48,dtype=f32,transpose_a",
-    "matmul:m=48,n=48,k=48,dtype=f32,transpose_b",
-    "matmul:batch=3,m=32,n=64,k=48,dtype=f32",
-    "matmul:batch=3,m=32,n=64,k=48,dtype=f32,transpose_b",
-    "matmul:m=1,n=96,k=40,dtype=f32",
-    "matmul:m=33,n=65,k=17,dtype=f64,bias,epilogue=relu",
-    "matmul:m=32,n=64,k=48,dtype=bf16",
-    "matmul:m=32,n=64,k=48,dtype=f16,weights=constant",
-    "matmul:m=32,n=64,k=48,dtype=i8",
-    "matmul:m=32,n=64,k=48,dtype=i32",
-    "conv2d:n=1,h=6,w=7,ci=24,co=40,kh=1,kw=1,dtype=f32",
+    "matmul:m=48,n=48,k=48,dtype=f32", "matmul:m=48,n=48,k=48,dtype=f32,transpose_a",
+    "matmul:m=48,n=48,k=48,dtype=f32,transpose_b", "matmul:batch=3,m=32,n=64,k=48,dtype=f32",
+    "matmul:batch=3,m=32,n=64,k=48,dtype=f32,transpose_b", "matmul:m=1,n=96,k=40,dtype=f32",
+    "matmul:m=33,n=65,k=17,dtype=f64,bias,epilogue=relu", "matmul:m=32,n=64,k=48,dtype=bf16",
+    "matmul:m=32,n=64,k=48,dtype=f16,weights=constant", "matmul:m=32,n=64,k=48,dtype=i8",
+    "matmul:m=32,n=64,k=48,dtype=i32", "conv2d:n=1,h=6,w=7,ci=24,co=40,kh=1,kw=1,dtype=f32",
     "conv2d:n=1,h=6,w=7,ci=24,co=40,kh=1,kw=1,layout=nchw_fchw,dtype=i8",
     "conv2d:n=2,h=6,w=7,ci=24,co=40,kh=1,kw=1,layout=nchw_fchw,dtype=f32",
     "conv2d:n=2,h=7,w=9,ci=24,co=40,kh=1,kw=1,stride=2,dtype=f32",
@@ -75,7 +69,7 @@ COVERED = [
     "conv2d:n=2,h=8,w=10,ci=8,co=40,kh=3,kw=2,pad=1,dtype=f32,bias,epilogue=relu",
     "conv2d:n=2,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,dilation=2,dtype=f32",
     "conv2d:n=2,h=8,w=10,ci=8,co=24,kh=3,kw=3,layout=nchw_fchw,dtype=bf16",
-]
+]  # fmt: skip
 
 
 def entry(text: str, *more: TileSize) -> SpecEntry:
