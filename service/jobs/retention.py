@@ -56,7 +56,10 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
         with (reading if dry_run else writing)(sessions) as session:
             rows = _old(session, before, kept, last)
             for number, samples in rows:
-                thinned = thin(unpack_samples(samples), kept)
+                try:
+                    thinned = thin(unpack_samples(samples), kept)
+                except (TypeError, ValueError):  # a damaged row stays as it is
+                    continue
                 trials, dropped = trials + 1, dropped + len(samples) // BYTES - len(thinned)
                 if not dry_run:
                     row = update(models.Trial).where(models.Trial.id == number)

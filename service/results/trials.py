@@ -96,6 +96,7 @@ def find_trials(
         .join(models.Job.problem)
         .where(
             ~_is_copy(),
+            models.Trial.origin != RECHECKED,
             *given(
                 (models.Problem.key, problem and key_of(problem)),
                 (models.Job.target, target),

@@ -106,6 +106,8 @@ def _read(session: Session, source: Source, after: int | None) -> EncodedEvent |
         return read_news(session, source, after)
     except (NotFoundError, DamagedError) as error:
         return error
+    except (TypeError, ValueError) as error:  # of a row that no version writes
+        return DamagedError("{} {} cannot be shown: {}".format(*source, error))
 
 
 def read_news(session: Session, source: Source, after: int | None) -> EncodedEvent:

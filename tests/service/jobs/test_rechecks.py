@@ -64,6 +64,8 @@ def test_a_recheck_has_a_verdict(client, ask, stale, run, sessions, gflops, verd
     copies = SqlTrialStore(sessions, job["id"]).trials()
     assert [one.schedule for one in copies] == [fakes.schedule(n) for n in (7, 6, 5, 4)]
     assert {(one.speed_factor, one.origin) for one in copies} == {(None, "recheck")}
+    listed = client.get("/v1/trials", params={"problem": PROBLEM}).json()["trials"]
+    assert "recheck" not in {one["origin"] for one in listed}
     assert run(job["id"], tuner=at_speed(gflops)).state == "done"
     found = client.get(f"/v1/jobs/{job['id']}").json()
     assert (found["verdict"], found["kept"]) == (verdict, True)

@@ -57,22 +57,25 @@ def test_old_samples_are_thinned_and_nothing_else_changes(sessions, trials, comp
     evidence, other = trials
     with writing(sessions) as session:
         session.query(models.Schedule).update({"complete": complete})
+        damaged = models.Trial.job_id == other, models.Trial.number == 0
+        session.query(models.Trial).filter(*damaged).update({"samples": b"x" * 101})
     before, others = split(sessions)
     would = prune(sessions, dry_run=True)
     assert split(sessions) == (before, others)
     done = prune(sessions)
     after, now_others = split(sessions)
     assert now_others == others and done == would
-    assert done.trials == 4 and done.bytes == 8 * done.samples > 0
+    assert done.trials == 3 and done.bytes == 8 * done.samples > 0
     for (job, _), row in before.items():
         found = after[job, row["number"]]
-        if job == evidence:
-            assert found == row, "the evidence of a schedule stays"
+        if job == evidence or len(row["samples"]) == 101:
+            assert found == row, "the evidence of a schedule stays, and a damaged row"
             continue
         kept = unpack_samples(found["samples"])
         assert 9 <= len(kept) <= 11 and set(kept) <= set(unpack_samples(row["samples"]))
         assert found == {**row, "samples": found["samples"], "samples_taken": 60}
-    assert sum(60 - len(unpack_samples(row["samples"])) for row in after.values()) == done.samples
+    thinned = [row["samples"] for row in after.values() if len(row["samples"]) != 101]
+    assert sum(60 - len(unpack_samples(samples)) for samples in thinned) == done.samples
     assert other in {job for job, _ in after}
 
 

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from contextlib import aclosing
+from math import inf
 
 import pytest
 
@@ -145,7 +146,8 @@ def test_a_stream_shows_that_it_lives_and_ends_in_time(feeds_of, started):
     assert not any(b"event: end" in raw for raw in seen), "the client opens another"
 
 
-def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, sessions, started, submit):
+@pytest.mark.parametrize("damage", [{"elapsed_s": inf}, {"phase": "proof", "phase_done": None}])
+def test_a_damaged_row_ends_its_own_streams_alone(feeds_of, sessions, started, submit, damage):
     other = submit("matmul:m=8,n=8,k=8,dtype=f32")
 
     async def steps():
@@ -154,7 +156,7 @@ def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, session
         sound = asyncio.create_task(watch(feeds, other))
         await asyncio.sleep(0.1)
         with sessions.begin() as session:
-            session.get_one(models.Job, started[0]).elapsed_s = float("inf")
+            session.query(models.Job).filter_by(id=started[0]).update(damage)
         await asyncio.wait_for(damaged, 0.9)
         assert not sound.done()
         await sound
