@@ -72,7 +72,6 @@ DRIVER = ["driver", "--scheduler", SCHEDULER]
     (["compare", "a", "b", "--seconds", "9"], "--seconds is for --retime"),
     (["plot", "7", "-o", "x.svg", "--target", "gpu"], "--target is for problems"),
     (["predictor", "evaluate", "-o", "x"], "--output is for predictor train"),
-    (["trials", GOOD, "--format", "csv", "--json"], "not both"),
     *(([command, "x", "-o", "y", "--trials", "9"], "--trials is for --tune-missing")
       for command in ("fetch", "library")),
     (["db", "drop"], "drop"), (["db", "prune", "--older-than", "nan"], "older-than"),

@@ -51,8 +51,6 @@ def show(options: argparse.Namespace) -> None:
 
 def trials(options: argparse.Namespace) -> None:
     """Print every trial of a problem."""
-    if options.json and options.format == "csv":
-        raise BadInputError("give --json or --format csv, not both")
     rows = _stored(options, default="hot" if options.format == "t4" else None)
     as_json = options.json and options.format != "t4"  # which is JSON already
     sys.stdout.write(trials_text(rows, "json" if as_json else options.format))
