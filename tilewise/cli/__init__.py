@@ -89,7 +89,7 @@ def _not_installed(options: argparse.Namespace, module: str) -> str:
     """Name the extra that a command lacks; `--server` only where a service does the work."""
     command: Command = options.command
     database = getattr(options, "db", None)
-    server = None if database else options.server  # both are refused elsewhere
+    server = None if database else getattr(options, "server", None)  # both are refused elsewhere
     is_at_service = command.at_service is not None and named_server(server, database)
     extra = command.at_service if is_at_service else command.extra
     by = command.name

@@ -48,7 +48,7 @@ def begins_with(path: str, magic: bytes) -> bool:
 def require_file(path: str) -> bool:
     """Return whether a file is regular; raise BadInputError for what cannot be read to an end."""
     with _readable(path):
-        mode = Path(path).stat().st_mode
+        mode = Path(path or "no/file").stat().st_mode  # a Path of "" is the working folder
     if S_ISCHR(mode):
         raise BadInputError(f"cannot read {_shown(path)}: it is a device, not a file")
     return S_ISREG(mode)

@@ -291,10 +291,10 @@ def _with_step(state: EndingState, ending: Ending, user: Any, step: ResultStep) 
         return replace(ending, epilogue=name) if may_end else None
     if former != "none" or ending.rounds_to:
         return None
-    operand = None if step.argument is None else user.operands[step.argument]
-    is_left = operand is not None and list(user.operands).index(value) < step.argument
-    if is_left and operand.type == value.type and _is_summed(operand):  # also of a single row
-        return None
+    if step.argument is not None and list(user.operands).index(value) < step.argument:
+        other = user.operands[step.argument]
+        if other.type == value.type and _is_summed(other):  # also of a single row
+            return None
     if "bias" not in without and not ending.has_bias:
         if step.argument is None:
             return replace(ending, has_bias=True, number=step.number)
