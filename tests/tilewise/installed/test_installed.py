@@ -48,7 +48,7 @@ GIVEN = {
     "fetch": ["problems.txt", "-o", "scripts"],
     "library": ["problems.txt", "-o", "library"],
     "plot": [PROBLEM, "-o", "plot.svg"],
-    "predictor": ["evaluate", "spaces"],
+    "predictor": ["evaluate", "model.mlir"],
     "store": ["export", "archive.zip"],
     "token": ["list"],
     "top": ["--once"],
