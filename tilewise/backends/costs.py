@@ -8,7 +8,7 @@ from tilewise.errors import MissingError
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.networks.costs import LayerTimes, Timed, algorithm_of, fastest_of_each
 from tilewise.search.networks.pass_times import conversion_us
-from tilewise.search.records import CacheMode
+from tilewise.search.records import RECHECKED, CacheMode
 
 
 def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1) -> LayerTimes:
@@ -37,6 +37,7 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
             if (trial["cache"], trial["toolchain"]) == alike
             and trial["state"] in states
             and trial["time_us"] is not None
+            and trial["origin"] != RECHECKED
         ]
         rows = (found["best"], *sorted(others, key=itemgetter("time_us")))
         made = [(Schedule.from_json(row["steps"]), row) for row in rows]
