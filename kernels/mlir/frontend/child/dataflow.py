@@ -241,12 +241,12 @@ class Traced:
 
 @dataclass
 class _Found:
-    """Contractions by result, in order, their intermediate values, and reasons for other ops.
+    """Contractions with their numbers by result, intermediate values, and reasons for other ops.
 
     Reasons are by function and number of the op there.
     """
 
-    by_result: dict[Any, Surroundings] = field(default_factory=dict)
+    by_result: dict[Any, tuple[Surroundings, int]] = field(default_factory=dict)
     inside: set[Any] = field(default_factory=set)
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
 
@@ -257,7 +257,6 @@ def traced(module: Any) -> Traced:
     A contraction is placed at the last op that it includes, where all its operands exist.
     """
     found, tensors = _contractions(module), Tensors()
-    places = {result: i for i, result in enumerate(found.by_result, 1)}
     nodes, sources, left, functions = list[Node](), list[Any](), list[Any](), list[Any]()
     for op, function, number in operations(module.operation):
         if op.name in FUNCTIONS:
@@ -270,10 +269,10 @@ def traced(module: Any) -> Traced:
             for value in op.operands:
                 tensors.leave(value)
             continue
-        around = found.by_result.get(op.results[0]) if len(op.results) else None
+        around, place = found.by_result.get(next(iter(op.results), None), (None, 0))
         reason = found.reasons.get((function, number), "")
         if around is not None:
-            nodes.append(_contraction(around, tensors, places[around.result]))
+            nodes.append(_contraction(around, place, tensors))
         elif reason or not _is_ahead(op, tensors):
             nodes.append(_other(op, where(op, function, number), tensors, reason))
         sources += [around or op] * (len(nodes) - len(sources))
@@ -293,9 +292,10 @@ def _keep_arguments(function: Any, tensors: Tensors) -> None:
 
 def _contractions(module: Any) -> _Found:
     """Return every op that is a problem, with its surroundings."""
-    found = _Found()
+    found, place = _Found(), 0
     for one in candidates(module):
         wide = one.found[0] if one.found else one.narrow
+        place += wide is not None
         if wide is not None and is_quantised(wide):
             found.reasons[one.at] = "is of unsigned bytes or zero points, which no network runs"
             continue
@@ -303,12 +303,12 @@ def _contractions(module: Any) -> _Found:
             found.reasons[one.at] = one.reason
             continue
         around = surroundings(one.seen, *one.found)
-        found.by_result[around.result] = around
+        found.by_result[around.result] = around, place
         found.inside |= around.inside
     return found
 
 
-def _contraction(around: Surroundings, tensors: Tensors, place: int) -> Node:
+def _contraction(around: Surroundings, place: int, tensors: Tensors) -> Node:
     found = around.found
     reads = tuple(
         tensors.read(value, role) for role, value in around.reads if tensors.is_activation(value)

@@ -79,14 +79,6 @@ def test_a_networks_convolutions_read_what_those_before_made(spelling: str) -> N
     assert makers[result] == len(graph.nodes) - 1
 
 
-def test_a_node_has_the_place_of_its_op() -> None:
-    text = spelled(MODELS["resnet50"](True), "torch").encode()
-    found = contractions(graph_of("resnet50", "torch"))
-    assert [node.place for node in found] == list(range(1, 11))
-    for node in found[4::4]:
-        assert read_op(text, str(node.place)).within == node.found
-
-
 @pytest.mark.parametrize("dialect", ["tosa", "onnx"])
 def test_a_graph_skips_what_import_skips(dialect: str) -> None:
     module = DIALECTS[dialect][0].encode()
@@ -94,6 +86,8 @@ def test_a_graph_skips_what_import_skips(dialect: str) -> None:
     found = Counter(node.found for node in graph.nodes if node.found)
     assert found == Counter(imported.occurrences)
     assert Counter(graph.skipped) == Counter(imported.skipped)
+    for node in contractions(graph):
+        assert read_op(module, str(node.place)).within == node.found
 
 
 def test_tensors_are_made_before_they_are_read() -> None:

@@ -99,13 +99,15 @@ def test_tosa_pads_with_the_zero_point(zero: int, keys: str) -> None:
 
 
 def test_networks_and_scripts_of_ops_leave_them_out() -> None:
-    text = PRODUCT.format(filled=FILLED, za="%s", zb="%z").encode()
-    (node,) = (node for node in read_graph(text).nodes if node.reason)
+    shifted, plain = (PRODUCT.format(filled=FILLED, za=za, zb="%z") for za in ("%s", "%z"))
+    text = (shifted + plain.replace("@f", "@g")).encode()
+    node, other = (node for node in read_graph(text).nodes if node.reason or node.place)
     assert node.reason == "is of unsigned bytes or zero points, which no network runs"
-    with pytest.raises(
-        PlaceError, match=r"use the script of matmul:m=16,n=48,k=32,dtype=i8,zero=a$"
-    ):
-        read_op(text)
+    assert (node.place, other.place) == (None, 2)
+    with pytest.raises(PlaceError, match=r"script of matmul:m=16,n=48,k=32,dtype=i8,zero=a$"):
+        read_op(text, "1")
+    with pytest.raises(PlaceError, match="reads 4 tensors"):
+        read_op(text, "2")
 
 
 DEQUANTISED = """
