@@ -163,9 +163,11 @@ def test_a_range_has_the_problem_of_each_size(first, more, step, slope, offset) 
         square = f"matmul:m={rows},n={rows},k=7,dtype=f32"
         listed = [{"problem": problem(rows), "count": 2, "where": ["@f 1:1 a", "@f 1:1 a"]},
                   {"problem": square, "count": 1, "where": ["@f 2:1 b"]}]  # fmt: skip
-        return {"problems": listed, "skipped": []}
+        listed += [{"problem": square, "count": 1, "where": ["@f 3:1 c"]}] * (rows == within[0])
+        return {"problems": listed, "skipped": [{"op": "c", "reason": "", "where": "@f 3:1 c"}]}
 
     found = problems_over(texts, read)
+    assert [one["op"] for one in found["skipped"]].count("c") == 1
     assert [one["reason"] for one in found["skipped"] if one["op"] == "b"] == [
         "changes m and n with rows; give rows exact sizes"
     ]

@@ -189,7 +189,14 @@ def test_other_spellings_are_split_for_iree_as_well(name: str) -> None:
     in_torch("1,3,5,7", "4,3,3,3", "1,4,5,7", 1, flag="false"),
     # fewer taps than phases
     STABLEHLO.format(x="1x5x7x6", w="1x1x6x4", y="1x11x15x4", d="0, 1", window=SPREAD),
-], ids=["torch", "one tap"])  # fmt: skip
+    """func.func @f(%x: tensor<5x7xf32>, %w: tensor<2x2xf32>, %i: tensor<8x12xf32>) {
+  %f = arith.constant dense<0.0> : tensor<9x13xf32>
+  %s = tensor.insert_slice %x into %f[0, 0] [5, 7] [2, 2] : tensor<5x7xf32> into tensor<9x13xf32>
+  linalg.conv_2d ins(%s, %w : tensor<9x13xf32>, tensor<2x2xf32>) outs(%i : tensor<8x12xf32>)
+    -> tensor<8x12xf32>
+  return
+}""",
+], ids=["torch", "one tap", "no channels"])  # fmt: skip
 def test_other_modules_stay_as_they_are(text: str) -> None:
     assert as_module(text.encode(), splits=True) == text.encode()
 

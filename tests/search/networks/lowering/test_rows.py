@@ -5,7 +5,7 @@ import pytest
 
 from examples.models.graph import Array
 from tests.cases import some
-from tests.kernels.mlir.payloads import generic
+from tests.kernels.mlir.payloads import generic, pointwise
 from tests.search.networks.lowering.drawn import labels, loaded, plan_of
 from tilewise.kernels.mlir.frontend.read import read_program
 from tilewise.kernels.native.conversion import Conversion, moves_of
@@ -128,6 +128,7 @@ def test_a_maximum_of_infinities_is_what_it_starts_from() -> None:
     expected = x.max(-1)
     expected[1] = np.finfo(np.float32).min
     np.testing.assert_array_equal(run(network(LEAST), x), expected)
+    assert (run(network(pointwise("%r = arith.constant 3.0 : f32")), *[values(61)] * 2) == 3).all()
 
 
 SHARED_BY = [
