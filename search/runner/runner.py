@@ -176,14 +176,15 @@ class Runner:
         return reply
 
     def _ask_with_control(self, request: Message) -> TrialReply:
-        """Run a trial; if the child dies, retry without the control."""
+        """Run a trial; if the child dies, retry without the control, and so without limits."""
         limit_s = self._limits.trial_s
         try:
             return self._timed.ask(request, limit_s, TrialReply)
         except CandidateFailureError as failure:
             if request["control"] is None or failure.kind not in ("crash", "memory", "runtime"):
                 raise
-            return self._timed.ask(request | {"control": None}, limit_s, TrialReply)
+            alone = request | {"control": None, "best_s": None}
+            return self._timed.ask(alone, limit_s, TrialReply)
 
     def _is_slow_here(self, reply: TrialReply) -> bool:
         timing, speed_factor = self.processors.timing, reply.speed_factor
