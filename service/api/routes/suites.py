@@ -23,7 +23,7 @@ PATH = "/v1/suite-reports"
 router = APIRouter(prefix=PATH, tags=["suites"])
 
 ReportId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
-SuiteName = Annotated[str | None, Query(max_length=200)]
+SuiteName = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")]
 
 
 @router.post(

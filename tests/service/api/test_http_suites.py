@@ -43,6 +43,7 @@ def test_reports_come_in_pages_newest_first(client):
     found = rows(client, ADDRESS, "reports", suite="square", limit=2)
     assert [row["id"] for row in found] == [5, 3, 1]
     assert client.get(f"{ADDRESS}?suite=none").json()["reports"] == []
+    assert client.get(f"{ADDRESS}?suite=a%00").status_code == 422, "PostgreSQL takes no NUL"
 
 
 def changed(path, value):

@@ -35,7 +35,7 @@ def rows(sessions):
         found = session.scalars(select(models.Schedule).order_by(models.Schedule.id)).all()
         for row in found:
             row.target, row.cache = TARGETS[row.problem_id % 3], ("hot", "cold")[row.problem_id % 2]
-            row.gflops *= chance.choice([0.9, 1.0, 1.2])
+            row.gflops *= chance.uniform(0.9, 1.2)  # no two ratios are the same
             row.created_at += timedelta(days=chance.choice([0, 15]))
             width = chance.choice([0.0, 0.01, 0.05])
             row.low, row.high = row.gflops * (1 - width), row.gflops * (1 + width)
