@@ -15,6 +15,7 @@ from tilewise.service.db import models
 from tilewise.service.db.base import is_sound, now
 from tilewise.service.db.models import ENDED
 from tilewise.service.db.rows import problem_row, same_work
+from tilewise.service.db.trials import readable
 from tilewise.service.errors import NotFoundError
 from tilewise.service.jobs import queue
 from tilewise.service.jobs.queue import Submission, Submitter
@@ -71,7 +72,7 @@ def request_recheck(
         return Submission(stored=stored)
     finalists = _finalists(session, stored)
     if not finalists:
-        raise NotFoundError(f"{problem.canonical}: the trials of its result are gone; tune it")
+        raise NotFoundError(f"{problem.canonical}: its trials are gone or unreadable; tune it")
     request = replace(request, trials=len(finalists))
     work = problem_row(session, problem).id, target, request, toolchain, by or Submitter()
     inherit = partial(_inherit, finalists=finalists)
@@ -145,7 +146,7 @@ def _spent_s(session: Session, moment: datetime) -> float:
 
 
 def _finalists(session: Session, stored: models.Schedule) -> list[models.Trial]:
-    """Return the trial of a stored schedule and the fastest others; none without the first."""
+    """Return the trial of a stored schedule and the fastest others; none if it cannot be read."""
     trial = models.Trial
     query = (
         select(trial)
@@ -153,7 +154,7 @@ def _finalists(session: Session, stored: models.Schedule) -> list[models.Trial]:
         .order_by((trial.hash == stored.hash).desc(), trial.time_us, trial.number)
         .limit(queue.FINALISTS)
     )
-    found = list(filter(is_sound, session.scalars(query)))
+    found = list(filter(readable, session.scalars(query)))
     return found if found and found[0].hash == stored.hash else []
 
 
