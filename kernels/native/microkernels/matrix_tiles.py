@@ -63,7 +63,7 @@ class MatrixTiles:
         """
         tile, b = nest.tile, nest.operand("B")
         rows, cols = tile.rows // TILE, tile.cols // TILE
-        used = rows * cols + min(rows, cols) + 1
+        used = rows * cols + min(rows, cols) + min(2, max(rows, cols))
         if tile.rows % TILE or tile.cols % TILE or used > TILE_REGISTERS:
             raise LoweringError(
                 f"step register: {tile.rows}x{tile.cols} is no grid of tiles of {TILE}x{TILE} "

@@ -74,10 +74,12 @@ def test_the_side_that_streams_leaves_the_first_cache_alone(outer: str, streamed
     of = registers.b if streamed == "b" else registers.a
     assert once == {str(of(0)), str(of(1))}
     assert text.count('call void @"llvm.x86.tdpbf16ps"') == 8, "of a step, and of the last words"
+    assert text.count('asm sideeffect "", "v"') == 1, "what keeps the vector units awake"
 
 
 @pytest.mark.parametrize(("problem", "tile", "message"), [
     ("matmul:m=64,n=64,k=64,dtype=bf16", (48, 32), "8 tile registers hold"),
+    ("matmul:m=96,n=64,k=64,dtype=bf16", (96, 16), "8 tile registers hold"),
     ("matmul:m=64,n=64,k=64,dtype=bf16", (20, 32), "no grid of tiles"),
     ("matmul:m=64,n=64,k=64,dtype=bf16,transpose_a", (32, 32), "transposed A"),
 ])  # fmt: skip
