@@ -191,7 +191,8 @@ def test_the_schedule_of_the_problems_own_script_comes_first(failure, wanted) ->
     trials = [{**shown[n], "state": "timed", "gflops": 9.0 - n} for n in (3, 1, 2)]
     backend = Mock(LocalBackend)
     backend.show.return_value = {"best": shown[1], "proof": proof}
-    backend.trials.return_value = trials
+    gone = {**trials[0], "hash": "0", "steps": [{"step": "of another version"}]}
+    backend.trials.return_value = [gone, *trials]
     found = list(_schedules(backend, [parse_problem(PROBLEM)], "host", lambda _, one: one))
     assert found == [rows[n] for n in wanted]
 
@@ -306,6 +307,7 @@ def test_json_tells_blocks(cli: Cli, layers: str, monkeypatch: pytest.MonkeyPatc
     (["--packs", "--blocks", "1=x"], "blocks='1=x': give NUMBER=ROWS,COLUMNS,DEPTH"),
     (["--packs", "--blocks", "1=0,5,0"], "op 1, @main .* has columns of 32, which blocks of 5"),
     (["--packs", "--blocks", "9=0,4,0"], "no op has the number 9; 2 may be packed"),
+    (["--packs", "--blocks", "1=0,4,0", "--blocks", "1=0,8,0"], "--blocks: several are of one op"),
     (["--packs", "--rows", "-1"], "rows=-1 is out of range"),
     (["--packs", "--seconds", "0"], "seconds=0: give more than 0"),
     (["--packs", "--place", "1"], "--packs is of a whole module, without --flavor and --place"),

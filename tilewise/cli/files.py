@@ -103,8 +103,9 @@ def require_folder(path: str | None) -> None:
 
 
 def json_text(value: object) -> str:
-    """Format a value as commands print it with `--json`."""
-    return json.dumps(value, indent=2) + "\n"
+    """Format a value as commands print it with `--json`; numbers that are not finite are null."""
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+    return json.dumps(finite, indent=2) + "\n"
 
 
 def make_folder(path: str) -> Path:

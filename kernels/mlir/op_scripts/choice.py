@@ -120,14 +120,14 @@ def script_of_op(request: dict[str, Any]) -> dict[str, Any]:
     """
     lone = from_json(LoneOp, request["op"])
     try:
-        found = first_proven(lone, _readable(request["schedules"]), seconds=SECONDS, limits=LIMITS)
+        found = first_proven(lone, readable(request["schedules"]), seconds=SECONDS, limits=LIMITS)
     except ProofError as error:
         return {"reason": " ".join(str(error).split())}
     script = found.proof.script
     return {**found.to_json(script), "with_payload": with_op(lone, script)}
 
 
-def _readable(found: list[Any]) -> Iterator[Schedule]:
+def readable(found: Iterable[Any]) -> Iterator[Schedule]:
     """Yield schedules, without those that have steps of another version."""
     for steps in found:
         with suppress(ScheduleError):

@@ -205,16 +205,11 @@ def listing(*body: str) -> str:
 
 def test_counts_of_a_written_loop() -> None:
     text = listing(
-        "vmovups\t(%rsi), %zmm0",
-        "vfmadd231ps\t64(%rsi), %zmm9, %zmm1",
-        "vfmadd231ps\t-4(%rbp,%rax,4){1to16}, %zmm0, %zmm2",
-        "vbroadcastss\t(%rdi), %zmm8",
-        "vmovups\t%zmm7, 128(%rsp)",
-        "addq\t8(%rsp), %rsi",
-        "leaq\t16(%rsp), %rdx",
-        "prefetcht0\t512(%rsi)",
-        "cmpq\t%rax, (%rdx)",
-    )
+        "vmovups\t(%rsi), %zmm0", "vfmadd231ps\t64(%rsi), %zmm9, %zmm1",
+        "vfmadd231ps\t-4(%rbp,%rax,4){1to16}, %zmm0, %zmm2", "vbroadcastss\t(%rdi), %zmm8",
+        "vmovups\t%zmm7, 128(%rsp)", "addq\t8(%rsp), %rsi", "leaq\t16(%rsp), %rdx",
+        "prefetcht0\t512(%rsi)", "cmpq\t%rax, (%rdx)",
+    )  # fmt: skip
     found = assembly.hottest_loop(text, SPEC, "znver5", is_x86=True)
     counts = found.counts
     assert (counts.multiply_adds, counts.vector_loads, counts.broadcasts) == (2, 2, 2)

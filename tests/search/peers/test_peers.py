@@ -375,15 +375,13 @@ def test_more_threads_than_openblas_takes_are_an_absence() -> None:
 
 SMALL, IMAGE = "matmul:m=37,n=65,k=29,dtype=", "conv2d:n=1,h=9,w=11,ci=16,co=24,kh=3,kw=3,pad=1"
 PROBLEMS = [
-    SMALL + "f32,bias,epilogue=relu",
-    SMALL + "bf16,weights=constant,transpose_b",
-    SMALL + "i8,transpose_a,bias",
-    SMALL + "f64,init=accumulate,epilogue=relu",
+    SMALL + "f32,bias,epilogue=relu", SMALL + "bf16,weights=constant,transpose_b",
+    SMALL + "i8,transpose_a,bias", SMALL + "f64,init=accumulate,epilogue=relu",
     "matmul:m=1,n=300,k=129,dtype=f32,weights=constant",
     "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_b",
     f"{IMAGE},dtype=f32,layout=nchw_fchw,bias,epilogue=relu,weights=constant",
     "conv2d:n=1,h=9,w=7,ci=16,co=16,kh=3,kw=3,groups=16,pad=1,dtype=f32,bias,epilogue=relu6",
-]
+]  # fmt: skip
 
 
 def maker(case: Case, threads: int = 1, winograd: int = 0) -> Maker:

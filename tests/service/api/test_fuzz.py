@@ -36,13 +36,9 @@ PARAMETERS = {"problem": PROBLEM, "key": KEY, "target": "host", "flavor": "air"}
 SENSIBLE = {"problem": f"{PROBLEM},batch=3", "trials": 4}
 IS_LONG = settings().max_examples > 1000
 FUZZ = settings(
-    max_examples=settings().max_examples if IS_LONG else 16,
-    derandomize=not IS_LONG,
-    deadline=None,
-    database=None,
-    stateful_step_count=10,
-    suppress_health_check=list(HealthCheck),
-)
+    max_examples=settings().max_examples if IS_LONG else 16, derandomize=not IS_LONG,
+    deadline=None, database=None, stateful_step_count=10, suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -81,12 +81,9 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(make, machine):
     late = MOST_EARLY + 5
     earlier = make(
         *(fakes.trial(number, gflops=gflops) for number, gflops in enumerate(speeds)),
-        pruned(97, gflops=999.0),
-        fakes.failed_trial(98),
-        fakes.trial(late, gflops=1.0),
-        pruned(late + 1, gflops=500.0),
-        problem=LARGE,
-    )
+        pruned(97, gflops=999.0), fakes.failed_trial(98), fakes.trial(late, gflops=1.0),
+        pruned(late + 1, gflops=500.0), problem=LARGE,
+    )  # fmt: skip
     make(fakes.trial(0), problem="conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,dtype=f32")
     newest = make(fakes.trial(0), pruned(late, gflops=500.0), problem=SMALL)
     asking = make(fakes.trial(0), problem=f"{SMALL},bias")

@@ -43,19 +43,14 @@ GIVEN = {
     **{name: ["--port", "0"] for name in ("scheduler", "serve")},
     "bench": ["suite.json"],
     "compare": ["sqlite:///base.db", "sqlite:///new.db"],
-    "db": ["check"],
+    "db": ["check"], "plot": [PROBLEM, "-o", "plot.svg"], "store": ["export", "archive.zip"],
     "driver": ["--scheduler", "tcp://127.0.0.1:1", "--service", "http://127.0.0.1:1"],
     "fetch": ["problems.txt", "-o", "scripts"],
     "library": ["problems.txt", "-o", "library"],
-    "plot": [PROBLEM, "-o", "plot.svg"],
-    "predictor": ["evaluate", "model.mlir"],
-    "store": ["export", "archive.zip"],
-    "token": ["list"],
-    "top": ["--once"],
-    "tune": [PROBLEM, "--trials", "4"],
-    "verify": ["script.mlir"],
+    "predictor": ["evaluate", "model.mlir"], "token": ["list"], "top": ["--once"],
+    "tune": [PROBLEM, "--trials", "4"], "verify": ["script.mlir"],
     "worker": ["--scheduler", "tcp://127.0.0.1:1"],
-}
+}  # fmt: skip
 """What each command is given; `doctor` takes nothing."""
 
 FORMS = [

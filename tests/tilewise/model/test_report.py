@@ -1,11 +1,13 @@
 """Reports of models: times, tolerances, comparison of results, and forms that compile."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tilewise.cli.files import json_text
 from tilewise.errors import TilewiseError
 from tilewise.kernels.errors import CompilerError
 from tilewise.kernels.mlir.frontend.graph import Skipped
@@ -184,3 +186,7 @@ def test_what_compiles_is_used(tmp_path, monkeypatch, broken, message) -> None:
     assert {file for file in FILES.values() if (tmp_path / file).exists()} == {
         path.name for path in found.codes.values()
     }
+
+
+def test_json_has_no_numbers_that_json_does_not_know() -> None:
+    assert json_text([math.inf, -math.inf, math.nan, 1.5]) == json_text([None, None, None, 1.5])

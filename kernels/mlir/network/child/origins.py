@@ -134,9 +134,9 @@ def to_arguments(module: Any, function: Any) -> list[int]:
 
 
 def _is_constant_weight(op: Any) -> bool:
-    """Return whether an op is a float constant whose elements are not all equal."""
+    """Return whether an op is a constant of different floats, or one without its values."""
     if op.name != "arith.constant" or not isinstance(op.results[0].type, ir.RankedTensorType):
         return False
-    kind = op.results[0].type
-    is_float = isinstance(kind.element_type, ir.FloatType)
-    return is_float and kind.has_static_shape and splat(op.results[0]) is None
+    kind, has_values = op.results[0].type, isinstance(op.attributes["value"], ir.DenseElementsAttr)
+    is_weight = not has_values or isinstance(kind.element_type, ir.FloatType)
+    return is_weight and kind.has_static_shape and splat(op.results[0]) is None

@@ -35,14 +35,18 @@ KINDS: dict[str, Callable[[Generator, Shaped, int], Array]] = {
 
 
 def network_inputs(kind: str, arguments: Sequence[Shaped], depths: Sequence[int]) -> list[Array]:
-    """Return random values of one of `KINDS` for every argument; integers are arbitrary."""
+    """Return random values of one of `KINDS` for every argument.
+
+    Integers are arbitrary in weights, and zeros and ones elsewhere, since they may be indices.
+    """
     random = np.random.default_rng([0, *kind.encode()])
-    return [
-        in_type(
-            KINDS[kind](random, one, depth) if is_float(one.element) else uniform(random, one), one
-        )
-        for one, depth in zip(arguments, depths, strict=True)
-    ]
+
+    def values(one: Shaped, depth: int) -> Array:
+        if is_float(one.element):
+            return KINDS[kind](random, one, depth)
+        return uniform(random, one) if depth else random.integers(0, 2, one.shape)
+
+    return [in_type(values(*each), each[0]) for each in zip(arguments, depths, strict=True)]
 
 
 LITTLE_WORK = 1 << 28

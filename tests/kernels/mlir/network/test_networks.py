@@ -200,6 +200,41 @@ def test_a_network_around_it_computes_the_same(what, left, counts) -> None:
     assert proof.failure is None and proof.executed, proof.message
 
 
+def product(before: str, given: str, a: str, b: str, c: str) -> str:
+    """A product of `%x` and `%w`, of which lines before it make what is not given."""
+    zero = f"arith.constant {'0.0 : f32' if 'f32' in c else '0 : i32'}"
+    return f"""func.func @main({given}) -> {c} {{
+  {before}
+  %zero = {zero}
+  %e = tensor.empty() : {c}
+  %f = linalg.fill ins(%zero : {zero[-3:]}) outs(%e : {c}) -> {c}
+  %p = linalg.matmul ins(%x, %w : {a}, {b}) outs(%f : {c}) -> {c}
+  return %p : {c}
+}}"""
+
+
+A = "tensor<8x16xf32>"
+GATHERED = product(f"""%o = tensor.empty() : {A}
+  %x = linalg.generic {{indexing_maps = [affine_map<(a, b) -> (a)>, affine_map<(a, b) -> (a, b)>],
+      iterator_types = ["parallel", "parallel"]}} ins(%ids : tensor<8xi64>) outs(%o : {A}) {{
+  ^bb0(%id: i64, %out: f32):
+    %at = arith.index_cast %id : i64 to index
+    %column = linalg.index 1 : index
+    %value = tensor.extract %table[%at, %column] : tensor<5x16xf32>
+    linalg.yield %value : f32
+  }} -> {A}""", "%ids: tensor<8xi64>, %table: tensor<5x16xf32>, %w: tensor<16x24xf32>", A,
+  "tensor<16x24xf32>", "tensor<8x24xf32>")  # fmt: skip
+WEIGHTS = f'%w = arith.constant dense<"0x{bytes(range(128)).hex() * 32}"> : tensor<64x64xi8>'
+SMALL = ("tensor<16x64xi8>", "tensor<64x64xi8>", "tensor<16x64xi32>")
+BYTES = product(WEIGHTS, "%x: tensor<16x64xi8>", *SMALL)
+
+
+@pytest.mark.parametrize("module", [GATHERED, BYTES], ids=["indices", "weights of bytes"])
+def test_integers_are_proven_without_a_crash(module: str) -> None:
+    proof = prove_packs(pack_module(module.encode()))
+    assert proof.failure is None and proof.executed, proof.message
+
+
 def test_a_product_of_open_shape_is_told_and_those_around_it_are_packed() -> None:
     plan = pack(between(OPEN), Blocks(16))
     assert [one.reason for one in plan.left] == ["has dynamic shapes; give --dim NAME=SIZE"]

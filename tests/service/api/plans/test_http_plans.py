@@ -218,17 +218,12 @@ def test_who_may_call_off_a_plan(client_factory, make_token):
 
 def test_what_cannot_be_planned_or_found_is_refused(client):
     for query, body, field in (
-        ("", "no module", "module"),
-        ("", NOTHING, "module"),
-        ("?trials=0", MODULE, "trials"),
-        ("?layouts=some", MODULE, "layouts"),
-        ("?cache=warm", MODULE, "cache"),
-        ("?accuracy=loose", MODULE, "accuracy"),
-        ("?target=cpu:z80", MODULE, "target"),
-        ("?target=iree:host", MODULE, "target"),
-        ("?name=", MODULE, "name"),
+        ("", "no module", "module"), ("", NOTHING, "module"), ("?trials=0", MODULE, "trials"),
+        ("?layouts=some", MODULE, "layouts"), ("?cache=warm", MODULE, "cache"),
+        ("?accuracy=loose", MODULE, "accuracy"), ("?target=cpu:z80", MODULE, "target"),
+        ("?target=iree:host", MODULE, "target"), ("?name=", MODULE, "name"),
         ("?name=a%0Ab", MODULE, "name"),
-    ):
+    ):  # fmt: skip
         assert_refused(client.post(f"{ADDRESS}{query}", content=body, headers=TEXT), field)
     assert client.get(ADDRESS).json()["plans"] == []
     assert client.get("/v1/jobs").json()["jobs"] == []

@@ -64,6 +64,8 @@ def _schedules(
     The fastest native kernel need not be the fastest script, which a proof has chosen. `fit`
     returns what the op can use of a schedule; equal ones are yielded once.
     """
+    from tilewise.kernels.mlir.op_scripts.choice import readable
+
     missing, given = [], set()
     for one in problems:
         try:
@@ -79,8 +81,8 @@ def _schedules(
         ]
         timed.sort(key=lambda trial: -trial["gflops"])
         of_script = [proof] if proof and not proof["failure"] and proof.get("steps") else []
-        for each in (*of_script, best, *timed):
-            schedule = fit(one, Schedule.from_json(each["steps"]))
+        for stored in readable(each["steps"] for each in (*of_script, best, *timed)):
+            schedule = fit(one, stored)
             if schedule.hash not in given:
                 given.add(schedule.hash)
                 yield schedule

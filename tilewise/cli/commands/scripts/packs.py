@@ -103,10 +103,13 @@ def _blocks(options: argparse.Namespace) -> "Blocks":
     from tilewise.kernels.mlir.network.packing import Blocks
 
     lanes = resolve(options.target).lanes("f32")
+    of_ops = dict(given := list(map(_of_op, options.blocks or ())))
+    if len(of_ops) < len(given):
+        raise BadInputError("--blocks: several are of one op; give each op once")
     return Blocks(
         channels=_size("channels", options.channels, lanes),
         rows=_size("rows", options.rows, 0),
-        of_ops=dict(map(_of_op, options.blocks or ())),
+        of_ops=of_ops,
     )
 
 
