@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tilewise.kernels.mlir.frontend.graph import Skipped
 from tilewise.kernels.problem import parse_problem
 from tilewise.model import examine
 from tilewise.model import report as reports
-from tilewise.model.child import deviation, has_numbers
+from tilewise.model.child import deviation, deviation_of, has_numbers
 from tilewise.model.examine import FILES, LIBRARY, compile_forms
 from tilewise.model.measuring import FormRuns, ModelTimes
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH, ProblemReport, report_text, tolerance
@@ -25,13 +26,10 @@ SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32
 
 def a_report(deviation: float) -> reports.ModelReport:
     forms = {
-        DEFAULT: FormRuns((0.004, 0.003, 0.005), 0.0),
-        DATA_TILING: FormRuns((0.003,), 0.0),
-        WITH[0]: FormRuns((0.002,), deviation),
-        WITH[1]: FormRuns((0.0025,), deviation),
-    }
-    alone = {DEFAULT: 30.0, DATA_TILING: 20.0}
-    left = "IREE alone is faster"
+        DEFAULT: FormRuns((0.004, 0.003, 0.005), 0.0), DATA_TILING: FormRuns((0.003,), 0.0),
+        WITH[0]: FormRuns((0.002,), deviation), WITH[1]: FormRuns((0.0025,), deviation),
+    }  # fmt: skip
+    alone, left = {DEFAULT: 30.0, DATA_TILING: 20.0}, "IREE alone is faster"
     ops = (
         ProblemReport(FAST, 3, ("@main 1:1",) * 3, "a" * 16, alone, 10.0, replaced=3),
         ProblemReport(SLOW, 1, ("@main 2:1",), "b" * 16, alone, 25.0, reason=left),
@@ -149,6 +147,13 @@ def test_results_are_compared_by_their_type(expected, found, apart) -> None:
     """Rounded bytes may be either neighbour, and what is not finite has to be the same."""
     kind = TensorType((3,), f"{expected.dtype.kind}{8 * expected.itemsize}")
     assert deviation([np.array(found, expected.dtype)], [expected], [kind]) == pytest.approx(apart)
+
+
+def test_a_network_that_is_wrong_in_its_second_run_deviates(monkeypatch) -> None:
+    monkeypatch.setattr("tilewise.model.child.poison_activations", Mock())
+    ones, network = np.ones(3, np.float32), Mock()
+    network.run.side_effect = [[ones], [2 * ones]]
+    assert deviation_of(network, [([(ones, "f32")], [ones])] * 2, [FLOATS]) == 1.0
 
 
 def test_results_without_a_number_prove_nothing() -> None:
