@@ -159,6 +159,7 @@ OTHERS = [{"cache": "cold"}, {"toolchain": "before"}, {"state": "pruned"}, {"sta
     *((Store(row(WINOGRAD, 10.0), row(DIRECT, 5.0) | other), FASTEST) for other in OTHERS),
     (Store(row(DIRECT, 3.0)), [("direct", 3.0)]),  # of a range a size has its variant alone
     (Store(None), []), (Store(row(DIRECT, 1.0), stale=True), []),
+    (Store(row(WINOGRAD, 10.0), row(DIRECT, 5.0, steps=[{"step": "gone"}])), FASTEST),
 ])  # fmt: skip
 def test_each_algorithm_is_had_once_the_fastest_first(store, costs) -> None:
     assert costs_of(store) == costs

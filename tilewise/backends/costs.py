@@ -1,11 +1,15 @@
 """Times of layers from a store, and of copies measured here."""
 
 import functools
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from operator import itemgetter
 
 from tilewise.backends.choose import Backend
 from tilewise.errors import MissingError
+from tilewise.kernels.errors import ScheduleError
 from tilewise.kernels.schedule import Schedule
+from tilewise.schema.base import Json
 from tilewise.search.networks.costs import LayerTimes, Timed, algorithm_of, fastest_of_each
 from tilewise.search.networks.pass_times import conversion_us
 from tilewise.search.records import RECHECKED, CacheMode
@@ -40,9 +44,14 @@ def stored_costs(backend: Backend, target: str, cache: CacheMode, most: int = 1)
             and trial["origin"] != RECHECKED
         ]
         rows = (found["best"], *sorted(others, key=itemgetter("time_us")))
-        made = [(Schedule.from_json(row["steps"]), row) for row in rows]
-        timed = (Timed(algorithm_of(one), row["hash"], tuple(row["steps"]), row["time_us"])
-                 for one, row in made)  # fmt: skip
-        return fastest_of_each(timed, most)
+        return fastest_of_each(_readable(rows), most)
 
     return LayerTimes(functools.cache(schedules), functools.partial(conversion_us, target))
+
+
+def _readable(rows: Iterable[Json]) -> Iterator[Timed]:
+    """Yield the schedules of trials, without damaged ones."""
+    for row in rows:
+        with suppress(ScheduleError):
+            algorithm = algorithm_of(Schedule.from_json(row["steps"]))
+            yield Timed(algorithm, row["hash"], tuple(row["steps"]), row["time_us"])
