@@ -8,6 +8,7 @@ from iree.compiler import ir
 from tilewise.kernels.mlir.frontend.child.operations import operations
 from tilewise.kernels.mlir.frontend.child.values import is_constant, owner, rank, splat, structured
 from tilewise.kernels.mlir.frontend.graph import VIEWS
+from tilewise.kernels.mlir.lowering.structure import walk
 from tilewise.kernels.mlir.network.plan import Remaining
 
 PASSING = (*VIEWS, "tensor.pad", "linalg.transpose", "linalg.broadcast",
@@ -120,7 +121,7 @@ def to_arguments(module: Any, function: Any) -> list[int]:
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     given = list(kind.inputs)
     first = len(given)
-    for op in [op for op, _, _ in operations(module.operation) if _is_constant_weight(op)]:
+    for op in [op for op, _ in walk(module.operation) if _is_constant_weight(op)]:
         argument = block.add_argument(op.results[0].type, op.location)
         op.results[0].replace_all_uses_with(argument)
         op.erase()

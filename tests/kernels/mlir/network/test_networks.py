@@ -146,6 +146,9 @@ MIRROR = """
     %s = tensor.extract %p[%a, %at] : tensor<8x24xf32>
     linalg.yield %s : f32
   } -> tensor<8x24xf32>"""
+INDICES = MIRROR.replace("arith.subi %last, %b :", "arith.index_cast %id : i64 to").replace(
+    "%last = arith.constant 23 : index", """%i = arith.constant dense_resource<i> : tensor<24xi64>
+    %id = tensor.extract %i[%b] : tensor<24xi64>""")  # fmt: skip
 MEAN = """
   %r = linalg.reduce ins(%p : tensor<8x24xf32>) outs(%line : tensor<8xf32>) dimensions = [1]
     (%in: f32, %out: f32) {
@@ -229,7 +232,8 @@ SMALL = ("tensor<16x64xi8>", "tensor<64x64xi8>", "tensor<16x64xi32>")
 BYTES = product(WEIGHTS, "%x: tensor<16x64xi8>", *SMALL)
 
 
-@pytest.mark.parametrize("module", [GATHERED, BYTES], ids=["indices", "weights of bytes"])
+@pytest.mark.parametrize("module", [GATHERED, BYTES, between(INDICES).decode()],
+                         ids=["indices", "weights of bytes", "constant indices"])  # fmt: skip
 def test_integers_are_proven_without_a_crash(module: str) -> None:
     proof = prove_packs(pack_module(module.encode()))
     assert proof.failure is None and proof.executed, proof.message
