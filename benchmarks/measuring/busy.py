@@ -19,6 +19,7 @@ from math import exp, log, sqrt
 from statistics import fmean, median, stdev
 from typing import Any
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.schedule import Schedule
@@ -27,7 +28,6 @@ from tilewise.search.engine.tune import tune
 from tilewise.search.final_benchmark.rounds import PLACEMENT_ROUNDS, by_round, student
 from tilewise.search.records import TuneRequest, Winner
 from tilewise.search.runner.runner import Runner
-from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=128,n=768,k=768,dtype=f32",

@@ -11,13 +11,13 @@ an hour counts).
 import argparse
 from statistics import median
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import Measurement, TuneRequest
 from tilewise.search.runner.runner import Runner
-from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",

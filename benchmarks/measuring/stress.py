@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from math import exp
 from statistics import median
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
@@ -23,7 +24,6 @@ from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.records import TuneRequest, TuneResult
 from tilewise.search.runner.processors import claim
 from tilewise.search.runner.runner import Runner
-from tilewise.search.store import MemoryStore
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 ROUNDS, PLACEMENTS = 31, 3

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.places import SUITES
 from tilewise.bench import read_suite
 from tilewise.kernels.problem import Problem, parse_problem
@@ -37,7 +38,6 @@ from tilewise.kernels.system.children import ONE_THREAD
 from tilewise.kernels.target import detect
 from tilewise.search.engine.tune import tune
 from tilewise.search.records import TuneRequest
-from tilewise.search.store import MemoryStore
 from tilewise.search.verdicts import TOLERANCE, Verdict, verdict
 
 HERE = Path(__file__).parents[2]

@@ -32,6 +32,7 @@ from statistics import median
 
 import optuna
 
+from benchmarks.memory_store import MemoryStore
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
 from tilewise.kernels.target.model import Target
@@ -41,7 +42,6 @@ from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",

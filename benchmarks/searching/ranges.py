@@ -14,6 +14,7 @@ import time
 from math import exp, log
 from statistics import fmean, median
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, ProblemRange, parse_range, sizes_text
 from tilewise.kernels.schedule import Schedule
@@ -25,7 +26,6 @@ from tilewise.search.ranges.samples import finalists_of, sample_sizes
 from tilewise.search.ranges.tune import tune_range
 from tilewise.search.records import Solved, TuneRequest, time_us
 from tilewise.search.runner.runner import Runner
-from tilewise.search.store import MemoryStore
 
 RANGES = tuple(
     f"matmul:m=1..256,n=4096,k=4096,{types},weights=constant"

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean, mean, median
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, UNSEEN
 from benchmarks.replay.replay import RecordedSpace, replay
@@ -36,7 +37,6 @@ from tilewise.search.recording import Recording
 from tilewise.search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from tilewise.search.space.points import Point
 from tilewise.search.space.space import Space
-from tilewise.search.store import MemoryStore
 from tilewise.search.transfer.starting_points import warmed
 
 MOST = 200

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import geometric_mean, mean, median
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.replay.problems import UNSEEN, relatives
 from benchmarks.report import conditions
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
@@ -41,7 +42,6 @@ from tilewise.search.records import Solved, TrialRecord, TuneRequest, time_us
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.space import Space
-from tilewise.search.store import MemoryStore
 from tilewise.search.transfer.starting_points import warmed
 
 WIDE, WIDE_ROUNDS = 1.06, 3  # what is timed again first, by its own search; rounds on a placement

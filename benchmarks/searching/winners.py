@@ -12,6 +12,7 @@ import time
 from math import exp
 from statistics import median
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.report import conditions
 from tilewise.kernels.problem import Problem, parse_problem
 from tilewise.kernels.target import detect
@@ -19,7 +20,6 @@ from tilewise.search.engine.tune import tune
 from tilewise.search.final_benchmark.rounds import rounds_of
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.runner import Runner
-from tilewise.search.store import MemoryStore
 
 PROBLEMS = (
     "matmul:m=512,n=512,k=512,dtype=f32",

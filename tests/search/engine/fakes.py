@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.memory_store import MemoryStore
 from tests.search.registers import register_of
 from tilewise.kernels.problem import parse_problem
 from tilewise.kernels.schedule import Schedule
@@ -16,7 +17,6 @@ from tilewise.search.runner.protocol import (
     TimedInTurn,
     TrialReply,
 )
-from tilewise.search.store import MemoryStore
 from tilewise.search.timing.speed_factor import WORTH
 
 

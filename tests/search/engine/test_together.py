@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.memory_store import MemoryStore
 from tests.search.engine.fakes import SQUARE, FakeRunner, run
 from tilewise.kernels.schedule import Schedule
 from tilewise.search.engine import distributed
@@ -12,7 +13,6 @@ from tilewise.search.engine.exploration import attempt
 from tilewise.search.helpers import Exchanged, Helped
 from tilewise.search.progress import SearchPhase
 from tilewise.search.records import TuneRequest
-from tilewise.search.store import MemoryStore
 from tilewise.search.timing.speed_factor import WORTH
 
 

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 from optuna.samplers import RandomSampler
 
+from benchmarks.memory_store import MemoryStore
 from tests.search.engine import fakes
 from tests.short_timings import FINAL_S
 from tilewise.kernels.mlir.tuning_spec.config import Configuration
@@ -23,7 +24,6 @@ from tilewise.search.records import DEFAULT_SAMPLER, TrialRecord, TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
 from tilewise.search.runner.runner import Runner
 from tilewise.search.space.space import Space
-from tilewise.search.store import MemoryStore
 from tilewise.search.timing.samples import summarise
 from tilewise.search.timing.speed_factor import WORTH
 

@@ -5,6 +5,7 @@ from math import log
 
 import pytest
 
+from benchmarks.memory_store import MemoryStore
 from tests.search.engine.fakes import FakeRunner, Fluctuating, Long, in_turn, run
 from tilewise.kernels.schedule import Schedule
 from tilewise.search import budget as budget_module
@@ -13,7 +14,6 @@ from tilewise.search.final_benchmark import benchmark
 from tilewise.search.final_benchmark.benchmark import CONTENDERS, FINALISTS, PLACEMENTS
 from tilewise.search.records import TuneRequest
 from tilewise.search.runner.protocol import CandidateFailureError
-from tilewise.search.store import MemoryStore
 
 
 class Clock:

@@ -5,6 +5,7 @@ from statistics import median
 
 import pytest
 
+from benchmarks.memory_store import MemoryStore
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import METHODS
 from benchmarks.replay.replay import RecordedSpace, replay
@@ -16,7 +17,6 @@ from tilewise.search.model.prior import prior_points
 from tilewise.search.recording import Recording
 from tilewise.search.records import TuneRequest
 from tilewise.search.space.space import Space
-from tilewise.search.store import MemoryStore
 
 MAIN = ("large-f32", "skinny-f32", "tiny-f32", "odd-f32", "square-i32", "square-bf16",
         "conv3x3-f32", "conv1x1-f32")  # fmt: skip

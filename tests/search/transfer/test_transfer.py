@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from benchmarks.memory_store import MemoryStore
 from tests.cases import some
 from tests.search.engine.fakes import FakeRunner, run
 from tests.search.targets import SQUARE, WIDE
@@ -18,7 +19,6 @@ from tilewise.search.model.prior import prior_points
 from tilewise.search.records import MOST_SOLVED, Solved, TrialRecord, TuneRequest
 from tilewise.search.space.points import Point, TilePoint, point_from_json
 from tilewise.search.space.space import Space
-from tilewise.search.store import MemoryStore
 from tilewise.search.timing.samples import summarise
 from tilewise.search.transfer import nearness
 from tilewise.search.transfer.calibration import MIN_TRIALS, calibrate

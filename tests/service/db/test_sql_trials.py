@@ -9,7 +9,6 @@ from tests.service.archive.stores import execute
 from tilewise.kernels.problem import parse_problem
 from tilewise.search.records import MOST_EARLY, MOST_SOLVED, Solved
 from tilewise.search.space.points import TilePoint
-from tilewise.search.store import MemoryStore, TrialStore
 from tilewise.service.db import models, writing
 from tilewise.service.host.process_identity import me
 from tilewise.service.jobs import lease, queue
@@ -31,17 +30,12 @@ def make(sessions, submit):
     return made
 
 
-@pytest.fixture(params=["memory", "sql"])
-def store(request, make) -> TrialStore:
-    return MemoryStore() if request.param == "memory" else make()
-
-
 def pruned(number, **options):
     return replace(fakes.trial(number, **options), state="pruned")
 
 
-def test_trials_come_back_equal_and_in_order_and_a_number_is_taken_once(store):
-    trials = [fakes.trial(0), pruned(1), fakes.failed_trial(2)]
+def test_trials_come_back_equal_and_in_order_and_a_number_is_taken_once(make):
+    store, trials = make(), [fakes.trial(0), pruned(1), fakes.failed_trial(2)]
     for number in (2, 0, 1):
         store.add(trials[number])
     with pytest.raises(ValueError, match="trial 0 is stored already"):
@@ -73,7 +67,6 @@ def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, make):
             row.created_at -= PACES_FOR
         session.get_one(models.Job, 2).target = "cpu:another,threads=1"
     assert own.earlier_speed_factors() == [[1.0, 1.25]]
-    assert MemoryStore(speed_factors=[[1.0, 2.0]]).earlier_speed_factors() == [[1.0, 2.0]]
 
 
 def test_a_store_knows_the_fastest_trials_of_other_searches(make, machine):
@@ -99,9 +92,6 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(make, machine):
     times = [time_us for _, time_us in known[1].points]
     assert times == sorted(fakes.measurement(gflops).time_us for gflops in speeds)[:MOST_SOLVED]
     assert len(known[1].slower) == len(speeds) + 1 - MOST_SOLVED
-    in_memory = MemoryStore(known)
-    assert in_memory.solved(in_memory.earlier("matmul")) == known
-    assert in_memory.earlier("conv2d") == []
 
 
 def test_times_with_cold_caches_are_told_to_cold_searches_alone(make):
