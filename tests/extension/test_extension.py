@@ -222,10 +222,8 @@ def command_in(folder: Path) -> Command:
                 TILEWISE_DB=f"sqlite:///{folder / 'results.db'}",
                 TILEWISE_EXTENSIONS=extensions,
             ),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
 
     return run
 

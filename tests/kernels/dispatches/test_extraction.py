@@ -277,14 +277,11 @@ def test_zeros_around_an_image_that_is_transposed_afterwards_are_no_pad(host: Ta
     x, w, y = tensor(1, 8, 9, 9), tensor(3, 3, 8, 16), tensor(1, 9, 9, 16)
     wide, nhwc = tensor(1, 8, 11, 11), tensor(1, 11, 11, 8)
     module = function(
-        {"x": x, "w": w},
-        y,
-        padded("%x", (1, 8, 9, 9), (2, 3)),
-        zeros("f", y),
+        {"x": x, "w": w}, y, padded("%x", (1, 8, 9, 9), (2, 3)), zeros("f", y),
         f"\n  %te = tensor.empty() : {nhwc}",
         f"\n  %t = linalg.transpose ins(%p : {wide}) outs(%te : {nhwc}) permutation = [0, 2, 3, 1]",
         op("r", CONVOLUTION, {"%t": nhwc, "%w": w}, "%f", y),
-    )
+    )  # fmt: skip
     image, weights = random_arrays((1, 8, 9, 9), (3, 3, 8, 16))
     schedule = Schedule((Register(1, host.lanes("f32")),))
     _, found = run_with_kernels(module, host, [image, weights], schedule)

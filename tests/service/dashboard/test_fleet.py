@@ -91,15 +91,12 @@ def _wanted(rows, asked):
 
 WORDS = ["", "matmul", "M=1", "conv n=64", "threads=4", "znver5", "%", "_", "k=64,"]
 ASKED = st.builds(
-    fleet.FleetQuery,
-    target=st.sampled_from(["", *TARGETS, "cpu:none"]),
-    op=st.sampled_from(["", *fleet.OPS]),
-    dtype=st.sampled_from(["", "f32", "bf16", "f64"]),
-    state=st.sampled_from(["", "", "attention", *STATES]),
-    contains=st.sampled_from(WORDS),
+    fleet.FleetQuery, target=st.sampled_from(["", *TARGETS, "cpu:none"]),
+    op=st.sampled_from(["", *fleet.OPS]), dtype=st.sampled_from(["", "f32", "bf16", "f64"]),
+    state=st.sampled_from(["", "", "attention", *STATES]), contains=st.sampled_from(WORDS),
     order=st.sampled_from(["attention", "share", "ratio", "speed", "problem", "created"]),
     page=st.sampled_from([1, 1, 2, 3]),
-)
+)  # fmt: skip
 
 
 def test_filters_select_what_plain_python_does(client_factory, rows):

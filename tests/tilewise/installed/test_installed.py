@@ -58,13 +58,10 @@ FORMS = [
     *(["script", "model.mlir", *more]
       for more in (["--place", "0"], ["--packs"], ["--flavor", "iree"],
                    ["--flavor", "iree", "--plan", "plan.json"])),
-    ["kernel", PROBLEM, "--format", "object", "-o", "kernel.o"],
-    ["kernel", PROBLEM, "--format", "c-header"],
-    ["plan", "model.mlir", "--run"],
-    ["plot", "1", "-o", "plot.svg", "--kind", "nest"],
-    ["store", "import", "suite.json"],
+    ["kernel", PROBLEM, "--format", "object", "-o", "kernel.o"], ["plan", "model.mlir", "--run"],
+    ["kernel", PROBLEM, "--format", "c-header"], ["store", "import", "suite.json"],
+    ["plot", "1", "-o", "plot.svg", "--kind", "nest"], ["db", "upgrade"], ["db", "prune"],
     ["token", "create", "ci", "--scope", "read"],
-    ["db", "upgrade"], ["db", "prune"],
     ["fetch", "problems.txt", "-o", "scripts", "--check"],
     ["bench", "suite.json", "--peers", "openblas"],
 ]  # fmt: skip
