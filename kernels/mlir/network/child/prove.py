@@ -37,14 +37,15 @@ KINDS: dict[str, Callable[[Generator, Shaped, int], Array]] = {
 def network_inputs(kind: str, arguments: Sequence[Shaped], depths: Sequence[int]) -> list[Array]:
     """Return random values of one of `KINDS` for every argument.
 
-    Integers are arbitrary in weights, and zeros and ones elsewhere, since they may be indices.
+    Bytes and integers of weights are arbitrary; others are zeros and ones: they may be indices.
     """
     random = np.random.default_rng([0, *kind.encode()])
 
     def values(one: Shaped, depth: int) -> Array:
         if is_float(one.element):
             return KINDS[kind](random, one, depth)
-        return uniform(random, one) if depth else random.integers(0, 2, one.shape)
+        may_be_index = not depth and one.element != "i8"
+        return random.integers(0, 2, one.shape) if may_be_index else uniform(random, one)
 
     return [in_type(values(*each), each[0]) for each in zip(arguments, depths, strict=True)]
 
