@@ -120,12 +120,9 @@ def client_factory(url: str, machine: MachineInfo) -> Iterator[ClientFactory]:
     with ExitStack() as stack:
 
         def make(
-            database: str = url,
-            toolchain: str = TOOLCHAIN,
-            on: MachineInfo = machine,
-            raises: bool = True,
-            **settings: Any,
-        ) -> TestClient:
+            database: str = url, toolchain: str = TOOLCHAIN, on: MachineInfo = machine,
+            raises: bool = True, **settings: Any,
+        ) -> TestClient:  # fmt: skip
             app = create_app(settings_for(database, **settings), 0, machine=on, toolchain=toolchain)
             return stack.enter_context(TestClient(app, raise_server_exceptions=raises))
 

@@ -219,7 +219,10 @@ class Kernels:
         path = cache_folder() / f"kernel-{_maker()}-{named}.so"
         made = self._backend.object_files
         kernel = _cached(path) or _write(path, made(stored, self._target, mode))
-        return kernel if _is_loaded(path, kernel, self._shim) else None
+        if not _is_loaded(path, kernel, self._shim):
+            return None
+        paths[kernel.name] = path  # of the cache, also where a package had loaded its own copy
+        return kernel
 
 
 def target_of(threads: int) -> str:
@@ -299,5 +302,5 @@ def _is_loaded(path: Path, kernel: Kernel, shim: Shim) -> bool:
     accumulates = int((one.smallest if isinstance(one, ProblemRange) else one).accumulates)
     sizes = (ctypes.c_int64 * len(shape))(*shape), ctypes.c_int64(len(shape))
     shim().tilewise_register(kernel.name.encode(), *addresses, *numbers, accumulates, *sizes)
-    loaded[kernel.name], paths[kernel.name] = kernel, path
+    loaded[kernel.name] = kernel
     return True

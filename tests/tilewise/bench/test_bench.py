@@ -97,13 +97,16 @@ def test_a_report_that_cannot_be_stored_is_printed(cli, tmp_path, monkeypatch) -
     assert ran.err == ("tilewise: the report was not stored: this takes a token of scope submit\n")
 
 
-def test_an_interrupt_keeps_the_rows_that_are_measured(cli, suite, tmp_path, monkeypatch) -> None:
-    rows = [Compared(SuiteEntry(parse_problem(SMALL)), None, "why"), KeyboardInterrupt()]
-    monkeypatch.setattr(bench._Bench, "_row", Mock(side_effect=rows))
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_interrupt_keeps_the_rows(cli, suite, tmp_path, monkeypatch, count: int) -> None:
+    row = Compared(SuiteEntry(parse_problem(SMALL)), None, "why")
+    monkeypatch.setattr(bench._Bench, "_row", Mock(side_effect=[*[row] * count, KeyboardInterrupt]))
+    monkeypatch.setattr(local.LocalBackend, "store_report", Mock(side_effect=KeyboardInterrupt))
     ran = cli("bench", suite, *QUICK, "--json", "-o", str(tmp_path / "out.json"))
-    assert ran.code == 130 and ran.err.startswith("tilewise: measured 1 of 3 problems\n")
+    assert ran.code == 130
+    assert ran.err.startswith(f"tilewise: measured {count} of 3 problems\n")
     written_too = json.loads((tmp_path / "out.json").read_text())
-    assert [one["reason"] for one in written_too["problems"]] == ["why"]
+    assert [one["reason"] for one in written_too["problems"]] == ["why"] * count
     assert json.loads(ran.out) == written_too
 
 

@@ -183,6 +183,8 @@ def test_a_package_in_another_process(stored: Stored, tmp_path: Path) -> None:
     (folder := tmp_path / "model.pt2.kernels").mkdir()
     (folder / "kernel-old.so").touch()  # of an earlier package
     door.compile_package(exported(model), package)
+    door.load_package(package)
+    door.compile_package(exported(model), package)  # whose kernels are of the loaded one, too
     inputs = [torch.randn(rows, 20) for rows in (6, 2, 64)]
     torch.save([(x, exact(model, x).detach()) for x in inputs], given)
     command = [sys.executable, "-c", LOADED, str(package), str(given)]

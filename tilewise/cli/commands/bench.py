@@ -42,14 +42,14 @@ def bench(options: argparse.Namespace) -> None:
         work = _Bench(backend, suite, request, target, peers)
         try:
             work.run()
-        except (KeyboardInterrupt, SystemExit, KernelsError, SearchError, TilewiseError):
+            _store(backend, work.report.to_json())
+        except BaseException:
             if work.rows:
                 _print(work.report.to_json(), options)
                 total = len(suite.entries)
                 sys.stderr.write(f"tilewise: measured {len(work.rows)} of {total} problems\n")
             raise
-        _store(backend, found := work.report.to_json())
-        _print(found, options)
+        _print(work.report.to_json(), options)
 
 
 def _print(found: Json, options: argparse.Namespace) -> None:
